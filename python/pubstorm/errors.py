@@ -149,7 +149,9 @@ _SECRETS = (
     *("password", "passphrase", "passwd", "pwd", "pass", "requirepass", "masterauth", "secret"),
     "token",
 )
-_SECRET = re.compile(r"(?i)^(?!.*file$).*(?:password|requirepass|masterauth|secret|token|nkey|jwt)")
+_SECRET = re.compile(
+    r"(?i)^(?!.*file$).*(?:password|passphrase|requirepass|masterauth|secret|token|nkey|jwt)"
+)
 _CREDENTIALS = re.compile(
     r"(\b[a-z][a-z0-9+.-]{0,20}:/{1,2})"
     r"(?!\[\[USER\]:PASSWORD@\])"

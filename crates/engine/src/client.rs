@@ -461,6 +461,7 @@ impl Client {
 
     /// Drops the socket and the buffers of the connection.
     fn close(&mut self, context: &mut Context) {
+        self.keep_session(context);
         self.stream = None;
         self.kept_session.leave(context.now_ns);
         self.unread = Vec::new();

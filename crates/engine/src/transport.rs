@@ -21,6 +21,8 @@ const ALERTS: std::ops::Range<i32> = 1000..1256;
 /// Library code of OpenSSL for errors of the kernel, and the mask of the error number.
 const SYSTEM_LIBRARY: i32 = 2;
 const SYSTEM_NUMBER: std::ffi::c_ulong = 0x7fff_ffff;
+/// The alert for protocols of ALPN that the peer does not speak [RFC 7301, 3.2].
+const NO_APPLICATION_PROTOCOL: i32 = 1120;
 /// Reason code of OpenSSL for a certificate that failed verification.
 const VERIFY_FAILED: i32 = 134;
 /// Reason code of OpenSSL for a connection that ended without close_notify.
@@ -220,6 +222,10 @@ pub struct Secured {
     stream: SslStream<Wire<TcpStream>>,
     /// Reading waits for space to write.
     reads_when_writable: bool,
+    /// The handshake has been counted.
+    is_counted: bool,
+    /// TLS has failed: the session cannot be resumed.
+    is_broken: bool,
 }
 
 /// Reason why an operation has stopped.
@@ -249,7 +255,8 @@ impl Channel {
     pub fn secure(wire: Wire<TcpStream>, mut ssl: Ssl) -> Result<Self, ErrorStack> {
         ssl.set_connect_state();
         let stream = SslStream::new(ssl, wire)?;
-        Ok(Self::Tls(Box::new(Secured { stream, reads_when_writable: false })))
+        let (reads_when_writable, is_counted, is_broken) = (false, false, false);
+        Ok(Self::Tls(Box::new(Secured { stream, reads_when_writable, is_counted, is_broken })))
     }
 
     /// Continues the handshake, if there is one.
@@ -351,6 +358,14 @@ impl Channel {
         }
     }
 
+    fn secured(&self) -> Option<&Secured> {
+        if let Self::Tls(tls) = self { Some(tls) } else { None }
+    }
+
+    fn secured_mut(&mut self) -> Option<&mut Secured> {
+        if let Self::Tls(tls) = self { Some(tls) } else { None }
+    }
+
     /// The kernel's socket under the connection, if there is one.
     pub fn tcp_mut(&mut self) -> Option<&mut TcpStream> {
         match self {
@@ -420,6 +435,7 @@ impl Secured {
     fn read(&mut self, buffer: &mut [u8], connecting: bool) -> Result<usize, Halt> {
         self.stream.ssl_read(buffer).map_err(|error| {
             self.reads_when_writable = error.code() == ErrorCode::WANT_WRITE;
+            self.is_broken |= error.code() == ErrorCode::SSL;
             halt(&error, connecting)
         })
     }
@@ -484,6 +500,9 @@ fn halt(error: &Error, connecting: bool) -> Halt {
                 Halt::Lost(Reason::CertificateUntrusted)
             }
             None if !connecting => Halt::Lost(Reason::TlsBroken),
+            None if codes().any(|code| code.reason_code() == NO_APPLICATION_PROTOCOL) => {
+                Halt::Lost(Reason::AlpnRefused)
+            }
             None if codes().any(|code| ALERTS.contains(&code.reason_code())) => {
                 Halt::Lost(Reason::TlsRefused)
             }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "JSON values are written where they are used")]
 
+mod options;
+
 use std::io::{Read, Write};
 use std::net::TcpListener;
 

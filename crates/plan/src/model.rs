@@ -244,12 +244,20 @@ pub struct PlannedTls {
     pub ca: Option<String>,
     /// True if the engine verifies the broker's certificate and its name.
     pub verify: bool,
-    /// Name that the certificate must have; `None`: the target's host.
-    pub server_name: Option<String>,
+    /// Template of the name that the client asks for (SNI), and that the certificate must have;
+    /// `None`: the target's host.
+    pub server_name: Option<Template>,
     /// Template of the path of a client's certificate chain (PEM).
     pub certificate: Option<Template>,
     /// Template of the path of its private key (PEM).
     pub key: Option<Template>,
+    /// Template of the passphrase of an encrypted private key.
+    #[serde(default)]
+    pub passphrase: Option<Template>,
+    /// True if a client reads its certificate and its key again when the files have changed since
+    /// its last connection.
+    #[serde(default)]
+    pub reread: bool,
     /// Pre-shared keys instead of certificates.
     pub psk: Option<Psk>,
     /// Lowest version.
@@ -259,6 +267,22 @@ pub struct PlannedTls {
     /// Cipher list of TLS 1.2 in OpenSSL's notation. `None`: OpenSSL's default; with pre-shared
     /// keys, the ciphers without a Diffie-Hellman exchange in a finite field.
     pub ciphers: Option<String>,
+    /// Cipher suites of TLS 1.3, in order of preference; empty: OpenSSL's default.
+    #[serde(default)]
+    pub suites: Vec<String>,
+    /// Groups of the key exchange, in order of preference; empty: those of the engine.
+    #[serde(default)]
+    pub groups: Vec<String>,
+    /// Protocols that the client offers by ALPN, in order of preference; empty: no ALPN.
+    #[serde(default)]
+    pub alpn: Vec<String>,
+    /// Share of the connections that offer the session of the client's last connection, from 0 to
+    /// 1; 0: the agent keeps no session.
+    #[serde(default)]
+    pub resume: f64,
+    /// File for the keys of all connections; the agent appends to the file. `None`: no such file.
+    #[serde(default)]
+    pub key_log: Option<String>,
 }
 
 /// Version of TLS.

@@ -282,13 +282,17 @@ def rows_of(population: PlannedPopulation) -> RowTable | None:
     return None if rows is None else RowTable(read_rows(rows.file), rows.first)
 
 
+OF_ONE_CLIENT = ("certificate", "key", "passphrase", "server_name")
+"""Templates of TLS."""
+
+
 def client_tls(population: PlannedPopulation, n: int) -> PlannedTls | None:
     """TLS of the population with the files of client number `n`, as templates of nothing else."""
     tls = population.tls
-    if tls is None or tls.certificate is None or tls.key is None:
-        return tls
-    paths = {"certificate": tls.certificate, "key": tls.key}
-    texts = {name: template_of(population, path).text(n) for name, path in paths.items()}
+    if tls is None:
+        return None
+    own = {name: getattr(tls, name) for name in OF_ONE_CLIENT}
+    texts = {k: template_of(population, text).text(n) for k, text in own.items() if text}
     literal = {name: t.replace("{", "{{").replace("}", "}}") for name, t in texts.items()}
     return tls.model_copy(update=literal)
 

@@ -67,12 +67,18 @@ class PlannedTls(Frozen):
     system."""
     verify: bool = True
     """True if agents verify the broker's certificate and its name."""
-    server_name: str | None = None
-    """Name that the certificate must have; null: the target's host."""
+    server_name: Template | None = None
+    """Template of the name that the client asks for (SNI), and that the certificate must have;
+    null: the target's host."""
     certificate: Template | None = None
     """Template of the path of a client's certificate chain (PEM)."""
     key: Template | None = None
     """Template of the path of its private key (PEM)."""
+    passphrase: Template | None = None
+    """Template of the passphrase of an encrypted private key; null: the key is not encrypted."""
+    reread: bool = False
+    """True if a client reads its certificate and its key again when the files have changed since
+    its last connection."""
     psk: PlannedPsk | None = None
     """A pre-shared key instead of certificates."""
     min_version: Literal["1.2", "1.3"] = "1.2"
@@ -82,6 +88,21 @@ class PlannedTls(Frozen):
     ciphers: str | None = None
     """Cipher list of TLS 1.2 in OpenSSL's words; null: OpenSSL's own, or with
     pre-shared keys those without a Diffie-Hellman exchange in a finite field."""
+    suites: tuple[str, ...] = ()
+    """Cipher suites of TLS 1.3, in order of preference; empty: OpenSSL's own."""
+    groups: tuple[str, ...] = ()
+    """Groups of the key exchange, in order of preference; empty: those of the engine."""
+    alpn: tuple[str, ...] = ()
+    """Protocols that the client offers by ALPN, in order of preference; empty: no ALPN."""
+    resume: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the connections that offer the session of the client's last connection; 0: the agent
+    keeps no session."""
+    key_log: str | None = None
+    """File for the keys of all connections, to which agents append; null: no such file."""
+
+    def without_secrets(self) -> PlannedTls:
+        """The same without the passphrase, to be stored."""
+        return self if self.passphrase is None else self.model_copy(update={"passphrase": REDACTED})
 
 
 class PlannedLifetime(Frozen):
@@ -503,13 +524,15 @@ class Plan(Frozen):
         return self.model_copy(update={"targets": tuple(targets)}) if targets else self
 
     def without_secrets(self) -> Plan:
-        """The same without passwords, headers and data of authentications, to be stored."""
+        """The same without passwords, passphrases, headers and data of authentications, to be
+        stored."""
         populations = tuple(
             each.model_copy(
                 update={
                     "password": None if each.password is None else REDACTED,
                     "headers": tuple(Header(name=h.name, value=REDACTED) for h in each.headers),
                     "protocol": each.protocol.without_secrets(),
+                    "tls": None if each.tls is None else each.tls.without_secrets(),
                 }
             )
             for each in self.populations

@@ -70,6 +70,12 @@ class Reason(StrEnum):
         "the clients failed in the handshake: look whether the broker speaks TLS at this port and "
         "shares a version and a cipher with them",
     )
+    ALPN_REFUSED = (
+        "alpn_refused",
+        ReasonFamily.ATTEMPT,
+        "the broker ended the handshake because it speaks none of the protocols in tls.alpn: name "
+        "one that it speaks, or leave alpn out",
+    )
     UPGRADE_CLOSED = (
         "upgrade_closed",
         ReasonFamily.ATTEMPT,

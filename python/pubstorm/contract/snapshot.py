@@ -114,6 +114,18 @@ class Counters(Value):
     sessions_lost_total: Count = 0
     """Connections in which the broker had lost a session that it had to keep: the client had begun
     the session in this run, its expiry was not over, and CONNACK had no Session Present."""
+    tls_full_total: Count = 0
+    """Full handshakes of TLS that ended well."""
+    tls_resumed_total: Count = 0
+    """Handshakes of TLS in which the broker resumed a session."""
+    tls_resume_refused_total: Count = 0
+    """Full handshakes, which `tls_full_total` contains, of connections that had offered a
+    session."""
+    tls_alpn_ignored_total: Count = 0
+    """Handshakes of TLS in which the broker chose none of the protocols that the client had offered
+    by ALPN, and continued."""
+    tls_certificates_reread_total: Count = 0
+    """Certificates of clients that the agent has read again because their files had changed."""
     foreign_total: Count = 0
     """Messages received that no client of this run stamped."""
     websocket_pings_total: Count = 0
@@ -240,6 +252,10 @@ class PopulationSnapshot(Value):
     stage. Only the stage's last snapshot has pairs, for clients that expect the same messages."""
     connect_time: Histogram
     """From the start of TCP to CONNACK."""
+    connect_time_tls_full: Histogram = Histogram()
+    """`connect_time` of connections with a full handshake of TLS."""
+    connect_time_tls_resumed: Histogram = Histogram()
+    """`connect_time` of connections in which the broker resumed a session of TLS."""
     connect_time_resumed: Histogram = Histogram()
     """Those of `connect_time` in which the broker continued a session: Session Present in
     CONNACK."""

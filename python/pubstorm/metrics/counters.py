@@ -46,6 +46,9 @@ SESSIONS = Basis(
     ("sessions_resumed_total", "sessions_lost_total"),
     "no client{of} returned to a session{where}: only clients with session: persistent have one",
 )
+HANDSHAKES = Basis(
+    ("tls_full_total", "tls_resumed_total"), "no handshake of TLS{of} ended well{where}"
+)
 QUEUED = Basis(
     ("queued_total",),
     "no message was queued{to}{where}: the broker queues for clients with session: persistent "
@@ -426,6 +429,36 @@ COUNTERS: tuple[Metric, ...] = (
         failures=Failures(
             18, "sessions lost", "sessions were lost by the broker", SESSIONS.counters
         ),
+    ),
+    counter(
+        "tls_full",
+        basis=HANDSHAKES,
+        columns=(ReportColumn("tls", "full"),),
+        export="Full handshakes of TLS",
+    ),
+    counter(
+        "tls_resumed",
+        basis=HANDSHAKES,
+        columns=(ReportColumn("tls", "resumed", makes_rows=True),),
+        export="Handshakes of TLS with a session that the broker resumed",
+    ),
+    counter(
+        "tls_resume_refused",
+        basis=HANDSHAKES,
+        better="lower",
+        columns=(ReportColumn("tls", "refused", makes_rows=True),),
+        export="Full handshakes of connections that had offered a session",
+    ),
+    counter(
+        "tls_alpn_ignored",
+        basis=HANDSHAKES,
+        better="lower",
+        columns=(ReportColumn("tls", "ALPN ignored", without_zero=True, makes_rows=True),),
+    ),
+    counter(
+        "tls_certificates_reread",
+        basis=HANDSHAKES,
+        columns=(ReportColumn("tls", "reread", without_zero=True, makes_rows=True),),
     ),
     counter(
         "foreign",

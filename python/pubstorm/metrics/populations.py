@@ -12,6 +12,7 @@ from pubstorm.metrics.counters import (
     DELIVERIES,
     EVERYWHERE,
     EXPECTED,
+    HANDSHAKES,
     LOST,
     MESSAGES,
     NOWHERE,
@@ -470,6 +471,20 @@ POPULATIONS: tuple[Metric, ...] = (
         ),
         export="From the start of TCP to the broker's acceptance",
         tag="connect:{}",
+    ),
+    histogram(
+        "connect_time_tls_full",
+        basis=HANDSHAKES,
+        better="lower",
+        columns=(ReportColumn("tls", "full", THREE),),
+        export="From the start of TCP to the broker's acceptance, with a full handshake of TLS",
+    ),
+    histogram(
+        "connect_time_tls_resumed",
+        basis=HANDSHAKES,
+        better="lower",
+        columns=(ReportColumn("tls", "resumed", THREE),),
+        export="From the start of TCP to the broker's acceptance, with a resumed session of TLS",
     ),
     histogram(
         "connect_time_resumed",

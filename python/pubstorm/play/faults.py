@@ -35,7 +35,9 @@ FAULT_FORMS = (
     "fault delay BRIDGES by 100ms [for 10s] or repair FAULT"
 )
 DURATION = QuantityField(duration_ns, 0, 2**62, above_low=True)
-KINDS: tuple[FaultKind, ...] = tuple(kind for kind in FAULT_KINDS if kind != "command")
+KINDS: tuple[FaultKind, ...] = tuple(
+    kind for kind in FAULT_KINDS if kind not in {"command", "rotate"}
+)
 """Kinds that a user may ask for."""
 
 
@@ -264,6 +266,7 @@ _REPAIRED = {
     "stop": ("up again", "broker"),
     "kill": ("up again", "broker"),
     "freeze": ("continuing", "broker"),
+    "rotate": ("under the new certificate", "broker"),
     "cut": ("whole again", "bridge"),
     "delay": ("undelayed again", "bridge"),
 }

@@ -54,6 +54,14 @@ def oversights(scenario: Scenario, plan: Plan) -> Iterator[Oversight]:
             if unmatched is not None:
                 path = _path(scenario, population.name, "subscriptions", number)
                 yield _unpublished(path, unmatched)
+    for name, each in scenario.populations.items():
+        tls = getattr(each, "tls", None)
+        if tls is not None and tls.key_log is not None:
+            yield Oversight(
+                ("populations", name, "tls", "key_log"),
+                f"{tls.key_log} can decrypt the traffic of {name} in this run",
+                "delete the file after use, and leave key_log out of runs that need no capture",
+            )
     topics = {
         names.twin(flow.topic): flow.topic
         for each in plan.populations

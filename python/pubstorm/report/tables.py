@@ -263,15 +263,15 @@ PARTS = RunTable[_Divided]("Where the time went", "latency", _divided).of(
     note=PARTS_NOTE,
 )
 """The parts of latencies by stage."""
-RECEIVE_MAXIMUM = RunTable[PopulationResult](
-    "Waits for Receive Maximum", "latency", populations_in("receive maximum")
-).of(names("population"), listed("receive maximum"))
-FLAPPING = RunTable[PopulationResult](
-    "Flapping subscriptions", "latency", populations_in("flapping")
-).of(names("population"), listed("flapping"))
-ROUND_TRIPS = RunTable[PopulationResult](
-    "Round trips", "latency", populations_in("round trips")
-).of(names("population"), listed("round trips"))
+HANDSHAKES, RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS = (
+    RunTable[PopulationResult](t, "latency", populations_in(of)).of(names("population"), listed(of))
+    for t, of in (
+        ("TLS handshakes and their connect times", "tls"),
+        ("Waits for Receive Maximum", "receive maximum"),
+        ("Flapping subscriptions", "flapping"),
+        ("Round trips", "round trips"),
+    )
+)
 WILLS = RunTable[PopulationResult]("Wills", "latency", populations_in("wills")).of(
     names("population"),
     listed("wills"),
@@ -588,8 +588,8 @@ def _time(latency: Latency, duration_us: float) -> str:
 LAYOUTS: tuple[Layout[Any, Any], ...] = (
     *(FAULTS, FAULT_LEDGER, PHASES),
     *(PUBLISHERS, SUBSCRIBERS, SAMPLERS, PROBLEMS, EXPLANATIONS, STALLS),
-    *(CONNECTIONS, MESSAGES, LATENCIES, PARTS, RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS, WILLS),
-    *(FLOWS, STAGES, BALANCE, BROKERS, BRIDGES),
+    *(CONNECTIONS, MESSAGES, LATENCIES, PARTS, HANDSHAKES),
+    *(RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS, WILLS, FLOWS, STAGES, BALANCE, BROKERS, BRIDGES),
     *(PROCESSES, BY_STAGE, memory_layout("readings"), BROKER_COUNTERS),
     *(OBSERVERS, MONITOR_PROBLEMS, STALE_STATE, SYMBOLS),
     *(AGENTS, FAILURES, EVENTS),

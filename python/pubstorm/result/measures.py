@@ -327,6 +327,10 @@ class PopulationSums(Counters, FlowCounters, AnswerCounters):
     """Expected deliveries of wills that were not seen when the drain was over; among the lost."""
     connect_time_us: Latency = Latency()
     """Time from the start of TCP to CONNACK."""
+    connect_time_tls_full_us: Latency = Latency()
+    """`connect_time_us` of connections with a full handshake of TLS."""
+    connect_time_tls_resumed_us: Latency = Latency()
+    """`connect_time_us` of connections in which the broker resumed a session of TLS."""
     connect_time_resumed_us: Latency = Latency()
     """Those of `connect_time_us` in which the broker continued a session: Session Present in
     CONNACK."""

@@ -128,7 +128,7 @@ class FaultResult(Value):
     """Name of the stage."""
     name: str
     """Name of the phase that begins with it."""
-    kind: Literal["stop", "kill", "freeze", "cut", "delay", "command"]
+    kind: Literal["stop", "kill", "freeze", "rotate", "cut", "delay", "command"]
     """Kind of the fault."""
     victims: tuple[str, ...]
     """Names of the brokers or bridges that it hit; none for a command."""

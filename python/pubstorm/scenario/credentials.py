@@ -20,14 +20,46 @@ from pubstorm.scenario.fields import (
     ClientText,
     Flag,
     PathText,
+    Share,
     SomeText,
     Text,
     client_text,
+    some_text,
 )
 
 VersionWord = Literal["1.2", "1.3"]
-CERTIFICATE_KEYS = ("certificate", "key", "ca", "verify", "server_name")
-"""Keys about certificates, which have no meaning with pre-shared keys."""
+CERTIFICATE_KEYS = (
+    *("certificate", "key", "ca", "verify", "server_name"),
+    *("passphrase", "reread", "resume"),
+)
+"""Keys about certificates and sessions, which have no meaning with pre-shared keys."""
+Suite = Literal[
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_AES_128_CCM_SHA256",
+    "TLS_AES_128_CCM_8_SHA256",
+]
+"""Cipher suites of TLS 1.3 [RFC 8446, B.4]."""
+Group = Literal["X25519", "X448", "P-256", "P-384", "P-521"]
+"""Groups of the key exchange, in OpenSSL's words."""
+PROTOCOL_BYTES_MAX = 255
+"""Longest name of a protocol [RFC 7301, 3.1]."""
+
+
+def protocol_name(value: object) -> str:
+    """A name of a protocol for ALPN."""
+    source = some_text(value)
+    if len(source.encode()) > PROTOCOL_BYTES_MAX:
+        raise UnfitError(value, f"are names of 1 to {PROTOCOL_BYTES_MAX} bytes, such as mqtt")
+    return source
+
+
+AlpnName = Annotated[
+    str,
+    BeforeValidator(protocol_name),
+    WithJsonSchema({"title": "name of a protocol", "type": "string", "examples": ["mqtt"]}),
+]
 
 
 class Psk(Part):
@@ -47,13 +79,20 @@ class Tls(Part):
     """File of the authorities (PEM) that vouch for the broker. Default: those of the system."""
     verify: Flag = True
     """Clients verify the broker's certificate and name."""
-    server_name: Text | None = None
-    """Name that the broker's certificate must have. Default: the target's host."""
+    server_name: ClientText | None = None
+    """Name that a client asks for (SNI), and that the broker's certificate must have. Default: the
+    target's host."""
     certificate: ClientPath | None = None
     """A client's certificate chain (PEM), for example
     keys/clients/device-{n}.crt."""
     key: ClientPath | None = None
     """A client's private key (PEM)."""
+    passphrase: ClientData | None = None
+    """Passphrase of an encrypted `key`; `${env:NAME}` or `${file:PATH}` keep it out of the
+    scenario."""
+    reread: Flag = False
+    """A client that connects again reads `certificate` and `key` again if the files have changed.
+    A new pair that cannot be used leaves the old pair in use."""
     psk: Psk | None = None
     """Pre-shared keys instead of certificates."""
     min_version: VersionWord = "1.2"
@@ -63,6 +102,19 @@ class Tls(Part):
     ciphers: Text | None = None
     """Cipher list of TLS 1.2, in OpenSSL's words. Default: OpenSSL's own; with pre-shared keys, all
     of theirs that exchange no Diffie-Hellman key in a finite field, which is slow."""
+    suites: tuple[Suite, ...] = ()
+    """Cipher suites of TLS 1.3, in order of preference. Default: OpenSSL's own."""
+    groups: tuple[Group, ...] = ()
+    """Groups of the key exchange, in order of preference. Default: X25519, P-256, P-384, P-521."""
+    alpn: tuple[AlpnName, ...] = ()
+    """Protocols that clients offer by ALPN, in order of preference, such as `mqtt`. Default: no
+    ALPN."""
+    resume: Share = 0.0
+    """Share of the connections that offer the session of the client's last connection, such as
+    50%. A client's first connection has no session to offer. Default: clients keep no session."""
+    key_log: PathText | None = None
+    """File to which agents append the keys of all connections, for Wireshark. The file decrypts the
+    traffic of the run. Default: none."""
 
     def rules(self) -> Iterator[Finding]:
         """Yields versions in the wrong order, and keys and certificates that are incomplete or of
@@ -73,10 +125,20 @@ class Tls(Part):
         for one, other in (("certificate", "key"), ("key", "certificate")):
             if getattr(self, one) is not None and getattr(self, other) is None:
                 yield (one,), f"found {one} without {other}, needed are both or neither", None
+        for option in ("passphrase", "reread"):
+            if getattr(self, option) and self.key is None and self.psk is None:
+                message = f"found {option} without key, needed are certificate and key"
+                yield (option,), message, f"{option} is about the clients' own keys"
+        if self.suites and self.max_version == "1.2":
+            message = "found suites and max_version 1.2, allowed are suites with TLS 1.3"
+            yield ("suites",), message, "write ciphers for TLS 1.2"
         for key in CERTIFICATE_KEYS if self.psk is not None else ():
             if key in self.model_fields_set:
-                hint = "with pre-shared keys no side shows a certificate"
+                hint = HINTS_WITH_PSK.get(key, "with pre-shared keys no side shows a certificate")
                 yield (key,), f"found {key} and psk, allowed is one of them", hint
+
+
+HINTS_WITH_PSK = {"resume": "a handshake with a pre-shared key is as short as a resumed one"}
 
 
 class Authentication(Part):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapValidator
 
@@ -23,9 +23,9 @@ from pubstorm.scenario.fields import (
 )
 from pubstorm.scenario.topology import ScenarioTopology
 
-FaultKind = Literal["stop", "kill", "freeze", "cut", "delay", "command"]
-FAULT_KINDS: tuple[FaultKind, ...] = ("stop", "kill", "freeze", "cut", "delay", "command")
-BROKER_FAULTS = frozenset[FaultKind]({"stop", "kill", "freeze"})
+FaultKind = Literal["stop", "kill", "freeze", "rotate", "cut", "delay", "command"]
+FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+BROKER_FAULTS = frozenset[FaultKind]({"stop", "kill", "freeze", "rotate"})
 """Kinds that hit brokers of the run."""
 BRIDGE_FAULTS = frozenset[FaultKind]({"cut", "delay"})
 """Kinds that hit bridges of the run."""
@@ -76,7 +76,7 @@ def _lasts(value: object, handler: ValidatorFunctionWrapHandler) -> object:
 
 
 class Fault(Part):
-    """A fault during a stage: exactly one of `stop`, `kill`, `freeze`, `cut`, `delay` and
+    """A fault during a stage: exactly one of `stop`, `kill`, `freeze`, `rotate`, `cut`, `delay` and
     `command`. Each begins a phase that is evaluated by itself."""
 
     at: Duration
@@ -90,6 +90,10 @@ class Fault(Part):
     freeze: Text | None = None
     """Brokers of this name, or the one broker NAME-N, are stopped with SIGSTOP, and continue
     after `for`."""
+    rotate: Text | None = None
+    """Brokers of this name, or the one broker NAME-N, get a new certificate of the authority of the
+    run while clients are connected, and the signal to read it. For brokers of kind mosquitto with
+    `tls: server` or `tls: mutual`."""
     cut: Text | None = None
     """Bridges of this name, or the one bridge NAME-N, are cut for a time."""
     delay: Text | None = None
@@ -138,9 +142,9 @@ class Fault(Part):
 
     @property
     def repair_after_ns(self) -> int | None:
-        """Time until the repair begins, in nanoseconds; None if it is not repaired. A command that
-        nothing undoes is its own repair."""
-        return 0 if self._is_restart else self.lasts
+        """Time until the repair begins, in nanoseconds; None if it is not repaired. A rotation, and
+        a command that nothing undoes, is its own repair."""
+        return 0 if self._is_restart or self.rotate is not None else self.lasts
 
     @property
     def _is_restart(self) -> bool:

@@ -174,6 +174,13 @@ class Topology:
         """Names of the brokers that the scenario calls `group`, by number."""
         return [broker.name for broker in self._groups[group]]
 
+    def rotate(self, names: Sequence[str]) -> None:
+        """Replaces the certificate of brokers, which read it again at SIGHUP; raises TopologyError
+        if the brokers are elsewhere, or if no file can be written."""
+        if not self.hosts.are_here:
+            raise TopologyError(f"{', '.join(names)}: certificates on other hosts stay as they are")
+        self.keys.rotate()
+
     def expect(self, name: str, ending: bool) -> None:
         """Sets whether the end of a broker is expected. An expected end causes neither event nor
         restart; the caller starts the broker again before it expects no end any more."""

@@ -159,6 +159,9 @@ class Brokers(Protocol):
     def broker(self, name: str) -> BrokerProcess:
         """The broker of this name."""
 
+    def rotate(self, names: Sequence[str]) -> None:
+        """Gives brokers a new certificate; raises TopologyError."""
+
     def expect(self, name: str, ending: bool) -> None:
         """Sets whether the end of a broker is intended, so that it does not count as a failure."""
 
@@ -196,6 +199,8 @@ class Faults:
                 return await self._kill(fault.victims)
             case "freeze":
                 return self._signal(fault.victims, signal.SIGSTOP)
+            case "rotate":
+                return self._rotate(fault.victims)
             case "cut" if fault.how == "unplug":
                 return await self._plug(fault, is_in=False)
             case "cut" | "delay":
@@ -210,6 +215,8 @@ class Faults:
                 problems = await self._restart(fault.victims)
             case "freeze":
                 problems = self._signal(fault.victims, signal.SIGCONT)
+            case "rotate":
+                problems = ()
             case "cut" if fault.how == "unplug":
                 problems = await self._plug(fault, is_in=True)
             case "cut" | "delay":
@@ -290,6 +297,13 @@ class Faults:
             for broker in brokers
             if broker.gone()
         )
+
+    def _rotate(self, names: Sequence[str]) -> Problems:
+        try:
+            self._brokers.rotate(names)
+        except TopologyError as error:
+            return (error.message,)
+        return self._signal(names, signal.SIGHUP)
 
     async def _set(self, fault: PlannedFault, state: LinkState) -> Problems:
         try:

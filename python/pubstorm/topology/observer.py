@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pubstorm import result
-from pubstorm.contract.offered_load import client_tls, template_of
+from pubstorm.contract.offered_load import OF_ONE_CLIENT, client_tls, template_of
 from pubstorm.contract.plan import PlannedPopulation, PlannedTls
 from pubstorm.contract.protocol import Mqtt, Target
 from pubstorm.contract.template import Template
@@ -274,7 +274,10 @@ def tls_context(tls: PlannedTls) -> _NamedContext:
         if tls.ciphers is not None:
             context.set_ciphers(tls.ciphers)
         if tls.certificate is not None:
-            context.load_cert_chain(tls.certificate, tls.key)
+            # Without a passphrase, OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(tls.certificate, tls.key, tls.passphrase or "")
+        if tls.alpn:
+            context.set_alpn_protocols(tls.alpn)
     except OSError as error:
         raise ObserverError(f"the observer's TLS files cannot be used: {error}") from error
     return context
@@ -299,8 +302,9 @@ def _numbered(tls: PlannedTls | None, number: int) -> PlannedTls | None:
     """Returns TLS with the certificate and the key of a number."""
     if tls is None:
         return None
-    files = {name: _rendered(getattr(tls, name), number) for name in ("certificate", "key")}
-    return tls.model_copy(update=files)
+    return tls.model_copy(
+        update={name: _rendered(getattr(tls, name), number) for name in OF_ONE_CLIENT}
+    )
 
 
 def _rendered(template: str | None, number: int) -> str | None:

@@ -94,6 +94,11 @@ MOSQUITTO = [
         "populations.pub.tls.min_version",
         "1.3",
     ),
+    (
+        "mosquitto_pub --cafile c --tls-alpn mqtt --tls-keylog k -t a -m x",
+        "populations.pub.tls",
+        {"ca": "c", "alpn": ["mqtt"], "key_log": "k"},
+    ),
     ("mosquitto_pub -A 127.0.0.2 -t a -m x", "sources", ["127.0.0.2"]),
     ("mosquitto_sub -t a/# -t b", "populations.sub.subscriptions.1.topic", "b"),
     ("mosquitto_sub -t a -W 60", "stages.1.hold", "60s"),

@@ -40,31 +40,36 @@ class Recording:
     port: int
     file: Path
     decode_as: str = "mqtt"
-    """Protocol on top of TCP: `mqtt` or `http`, whose connections become WebSocket."""
+    """Protocol on top of TCP: `mqtt`, `http`, whose connections become WebSocket, or `tls`."""
+    key_log: Path | None = None
+    """File with the keys of connections under TLS, which have MQTT in them."""
 
     def malformed(self) -> list[str]:
         """Returns a line for each frame that the dissector marks."""
-        return self._dissected("-Y", MALFORMED)
+        return self.dissected("-Y", MALFORMED)
 
     def packets(self) -> dict[str, Traffic]:
         """Returns the packets of MQTT of each client, by its identifier."""
         names: dict[str, str] = {}
         found: dict[str, Traffic] = {}
         columns = [word for name in FIELDS for word in ("-e", name)]
-        for line in self._dissected("-Y", "mqtt", "-T", "fields", *columns):
+        for line in self.dissected("-Y", "mqtt", "-T", "fields", *columns):
             stream, port, types, client = line.split("\t")
             traffic = found.setdefault(names.setdefault(stream, client), Traffic())
             direction = traffic.sent if int(port) == self.port else traffic.received
             direction.update(types.split(","))
         return found
 
-    def _dissected(self, *arguments: str) -> list[str]:
+    def dissected(self, *arguments: str) -> list[str]:
         """Returns the lines that tshark writes about the recording."""
         decode = f"tcp.port=={self.port},{self.decode_as}"
         in_order = ("-o", "tcp.reassemble_out_of_order:TRUE")
         script = self.file.with_suffix(".lua")
         script.write_text(ON_WEBSOCKET)
         words = ("-X", f"lua_script:{script}", "-d", decode, *in_order, *arguments)
+        if self.key_log is not None:
+            within = ("-d", f"tls.port=={self.port},mqtt")
+            words = (*words, "-o", f"tls.keylog_file:{self.key_log}", *within)
         command = ["tshark", "-2", "-r", str(self.file), *words]
         tshark = subprocess.run(command, capture_output=True, text=True, check=False)
         assert tshark.returncode == 0, tshark.stderr

@@ -3,6 +3,7 @@ clients without the key."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 import ssl
@@ -18,12 +19,15 @@ import pytest
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import TopologyError
 from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.plan.stages import PlannedFault
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.topology import BrokerEvent, Topology
+from pubstorm.topology.faults import Faults
 from tests.system.topology.conftest import needs_mosquitto, up
 
 CONNECT = bytes.fromhex("100c00044d5154540402003c0000")
 CONNACK = bytes.fromhex("20020000")
+PING, PONG = bytes.fromhex("c000"), bytes.fromhex("d000")
 SCENARIO = """\
 topology: {{brokers: {{broker: {{kind: mosquitto, tls: {mode}}}}}}}
 populations:
@@ -88,6 +92,37 @@ async def test_a_server_certificate_of_the_run_is_good_for_its_address(tmp_path:
         assert answer(topology.addresses[0], context) == CONNACK
         with pytest.raises(ssl.SSLCertVerificationError):
             answer(topology.addresses[0], ssl.create_default_context())
+
+
+async def test_a_rotated_certificate_is_served_and_connections_stay(tmp_path: Path) -> None:
+    async with secured("server", tmp_path) as (topology, tls):
+        context = ssl.create_default_context(cafile=tls["ca"])
+        address = topology.addresses[0]
+
+        def serial() -> str:
+            with (
+                socket.create_connection(address, 10) as plain,
+                context.wrap_socket(plain, server_hostname=address[0]) as secure,
+            ):
+                return str((secure.getpeercert() or {})["serialNumber"])
+
+        fault = PlannedFault(0, "rotate", "rotate", 0, 0, "broker", (0,))
+        faults = Faults(topology, topology.bridges.links)
+        with (
+            socket.create_connection(address, 10) as plain,
+            context.wrap_socket(plain, server_hostname=address[0]) as stays,
+        ):
+            stays.sendall(CONNECT)
+            assert stays.recv(4) == CONNACK
+            before = serial()
+            assert await faults.begin(fault) == ()
+            async with asyncio.timeout(30):
+                while serial() == before:
+                    await asyncio.sleep(0.01)
+            assert await faults.repair(fault) == ()
+            stays.sendall(PING)
+            assert stays.recv(2) == PONG
+        assert stat.S_IMODE((tmp_path / "keys" / "server.key").stat().st_mode) == 0o600
 
 
 async def test_mutual_tls_takes_clients_with_a_key_and_no_others(tmp_path: Path) -> None:

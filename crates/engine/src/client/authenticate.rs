@@ -102,6 +102,7 @@ impl Client {
         if resumed {
             tally.connect_time_resumed.record(connect_time_ns);
         }
+        self.took(context, connect_time_ns);
         let (population, now_ns) = (usize::from(self.population), context.now_ns);
         context.returned.note_accepted(population, self.local, now_ns, resumed);
         self.phase = ClientPhase::Subscribing;

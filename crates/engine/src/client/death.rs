@@ -17,6 +17,7 @@ impl Client {
         if self.phase.is_accepted() {
             self.expect_will(context, Death::Silent { until_ns });
         }
+        self.keep_session(context);
         // A connection that does not stand yet has no peer that could miss the client.
         if let Some(stream) = self.stream.take().filter(|_| self.phase != ClientPhase::Connecting) {
             context.silent.keep(stream, &context.host);

@@ -1,6 +1,6 @@
 //! The way to the first bytes of the protocol: TCP, TLS, WebSocket, CONNECT.
 
-use plan::{Reason, Secures};
+use plan::{Random, Reason, Secures};
 
 use super::{Client, ClientPhase, at, receive};
 use crate::context::Context;
@@ -49,6 +49,7 @@ impl Client {
     /// Continues the handshakes, and `begins` them if they have not begun.
     fn secure(&mut self, context: &mut Context, begins: bool) {
         let secured = self.handshake(context, begins);
+        self.count_handshake(context);
         self.count_frames(context);
         match secured {
             Ok(()) => self.greet(context),
@@ -71,6 +72,34 @@ impl Client {
         self.stream.as_mut().map_or(Ok(()), |stream| stream.handshake(&mut context.framing))
     }
 
+    /// Counts the handshake of TLS when it has ended.
+    fn count_handshake(&mut self, context: &mut Context) {
+        let (population, local) = (self.population(), self.local);
+        let counters = &mut context.tally.populations[population].counters;
+        let tls = context.setup.populations[population].tls.as_ref();
+        if let (Some(tls), Some(stream)) = (tls, &mut self.stream) {
+            tls.count(stream, local, counters);
+        }
+    }
+
+    /// Records the time from the start of TCP to CONNACK by the kind of handshake.
+    pub(super) fn took(&self, context: &mut Context, took_ns: i64) {
+        let population = self.population();
+        let tally = &mut context.tally.populations[population];
+        let tls = context.setup.populations[population].tls.as_ref();
+        if let (Some(tls), Some(ssl)) = (tls, self.stream.as_ref().and_then(Stream::ssl)) {
+            tls.connect_time(ssl, tally).record(took_ns);
+        }
+    }
+
+    /// Keeps the session of TLS of a connection that ends, if the client resumes sessions.
+    pub(super) fn keep_session(&mut self, context: &Context) {
+        let tls = context.setup.populations[self.population()].tls.as_ref();
+        if let (Some(tls), Some(stream)) = (tls, &mut self.stream) {
+            tls.keep(stream, self.local);
+        }
+    }
+
     /// Sends the first bytes of the protocol.
     fn greet(&mut self, context: &mut Context) {
         context.out.clear();
@@ -90,12 +119,14 @@ impl Client {
     /// Puts a connected socket under TLS and WebSocket, as the target says.
     fn wrap(&self, context: &mut Context, channel: Channel) -> Result<Stream, Halt> {
         let (index, target) = (self.population(), self.target(context));
-        let Context { setup, framing, now_ns, .. } = context;
+        let Context { setup, framing, tally, now_ns, .. } = context;
         let At { population, n, .. } = at(self, setup, *now_ns);
         let to = &setup.plan.targets[target];
         let channel = match (channel, setup.populations[index].tls.as_ref().filter(|_| to.tls)) {
             (Channel::Plain(wire), Some(tls)) => {
-                let ssl = tls.begin(Who { local: self.local, n, target });
+                let chance = Random::new(setup.plan.seed, *now_ns);
+                let counters = &mut tally.populations[index].counters;
+                let ssl = tls.begin(Who { local: self.local, n, target }, chance, counters);
                 let secured = ssl.and_then(|ssl| Channel::secure(wire, ssl).ok());
                 secured.ok_or(Halt::Lost(Reason::TlsFailed))?
             }

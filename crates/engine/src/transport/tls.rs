@@ -1,25 +1,30 @@
 //! TLS of a population: trusted authorities and identities of clients, prepared once.
 
+mod certificates;
+mod handshake;
+mod key_log;
 mod psk;
 
-use std::cell::{Cell, OnceCell};
-use std::io::{self, Write};
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::{fs, iter};
+use std::{fs, io, iter};
 
 use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
-use openssl::pkey::{PKey, Private};
 use openssl::ssl::{
-    Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions, SslRef,
-    SslSessionCacheMode, SslVerifyMode, SslVersion,
+    Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions, SslSessionCacheMode,
+    SslVerifyMode, SslVersion,
 };
 use openssl::x509::X509;
-use plan::{Plan, Psk, Shard, Template, TlsVersion};
+use plan::{Counters, Plan, Psk, Random, Shard, Template, TlsVersion};
+use resumption::TlsSessions;
 
+use certificates::{CertificateFiles, Certificates};
 pub use psk::PskError;
 
+/// Separates the draws of offered sessions from others of the plan's seed.
+const RESUMPTION: u64 = 0x71c4_e700;
 /// Key exchanges offered: what devices speak. OpenSSL's own list begins with a post-quantum one,
 /// whose keys cost a kilobyte and more CPU than the rest of a handshake with a pre-shared key.
 const GROUPS: &str = "X25519:P-256:P-384:P-521";
@@ -75,6 +80,27 @@ pub enum TlsError {
         /// Error of OpenSSL.
         error: ErrorStack,
     },
+    /// A list of suites or groups that OpenSSL does not know.
+    #[error("found the {wanted} '{found}', allowed are those of OpenSSL{}", words(error))]
+    Names {
+        /// Kind of the names.
+        wanted: &'static str,
+        /// The list.
+        found: String,
+        /// Error of OpenSSL.
+        error: ErrorStack,
+    },
+    /// A protocol that ALPN cannot offer.
+    #[error("found the protocol '{0}' for ALPN, allowed are names of 1 to 255 bytes")]
+    Alpn(String),
+    /// A file that is no private file for keys.
+    #[error("{}: found {found}, allowed is a new file or a file with mode 0600", path.display())]
+    KeyLog {
+        /// The file.
+        path: PathBuf,
+        /// Kind and mode of the file.
+        found: String,
+    },
     /// Pre-shared keys.
     #[error(transparent)]
     Psk(#[from] PskError),
@@ -89,9 +115,13 @@ pub struct Tls {
     verify: bool,
     /// Index of the first of its targets.
     first_target: usize,
-    /// Name in the certificate of each target, from the first target on.
-    names: Vec<String>,
+    /// Host of each target, from the first target on.
+    hosts: Vec<String>,
+    /// Name that a client asks for, and that the certificate must have; `None`: the host.
+    server_name: Option<Template>,
     identity: Identity,
+    offers_protocols: bool,
+    resumption: Option<Resumption>,
 }
 
 /// A client at the beginning of a connection.
@@ -109,30 +139,16 @@ pub struct Who {
 enum Identity {
     /// All clients share the identity of the context, or have none.
     Shared,
-    /// Each has a certificate of its own, loaded at its first connection.
-    Certificates(Certificates),
+    /// Each has a certificate of its own, or all have one that may change.
+    Certificates(Box<Certificates>),
     /// Each has a key of its own; its number is at this index.
     Psk(Index<Ssl, u64>),
 }
 
-struct Certificates {
-    files: Files,
-    /// By local index of the client.
-    loaded: Vec<OnceCell<Certificate>>,
-    /// A failure to load a client's file has been logged.
-    logged: Cell<bool>,
-}
-
-/// Paths of certificates and keys.
-struct Files {
-    certificate: Template,
-    key: Template,
-}
-
-/// A client's certificate with its chain, and its key.
-struct Certificate {
-    chain: Vec<X509>,
-    key: PKey<Private>,
+/// TlsSessions that clients offer when they connect again.
+struct Resumption {
+    share: f64,
+    sessions: RefCell<TlsSessions>,
 }
 
 impl TlsError {
@@ -145,6 +161,8 @@ impl TlsError {
             Self::Psk(_) => "a line is identity:key, for example device-1:0a1b2c3d",
             Self::NoRoots => "name a file of authorities under tls: ca:, or set SSL_CERT_FILE",
             Self::Ciphers { .. } => "`openssl ciphers -v LIST` shows what a list means",
+            Self::Names { .. } | Self::Alpn(_) => "pubstorm check looks at them before the run",
+            Self::KeyLog { .. } => "delete the file, or name another one under tls: key_log:",
             Self::Read { .. } | Self::Content { .. } | Self::Pair { .. } | Self::KeyAlone => {
                 "`pubstorm keys` makes authorities, certificates and keys that fit together"
             }
@@ -171,38 +189,56 @@ impl Tls {
             (Some(psk), _, _) => Identity::Psk(pre_shared(&mut builder, psk, numbers)?),
             (None, Some(certificate), key) => {
                 let key = key.as_ref().unwrap_or(certificate).clone();
-                let files = Files { certificate: certificate.clone(), key };
-                certified(&mut builder, files, numbers)?
+                let (certificate, passphrase) = (certificate.clone(), tls.passphrase.clone());
+                let files = CertificateFiles { certificate, key, passphrase };
+                match Certificates::new(&mut builder, files, numbers, tls.reread)? {
+                    Some(certificates) => Identity::Certificates(Box::new(certificates)),
+                    None => Identity::Shared,
+                }
             }
             (None, None, Some(_)) => return Err(TlsError::KeyAlone),
             (None, None, None) => Identity::Shared,
         };
-        let name = |target: &plan::Target| tls.server_name.as_ref().unwrap_or(&target.host).clone();
-        let names = targets.iter().map(name).collect();
-        let first_target = population.at.first;
-        let verify = tls.verify;
-        Ok(Some(Self { context: builder.build(), verify, first_target, names, identity }))
+        let context = builder.build();
+        let resumption = (tls.resume > 0.0).then(|| {
+            let sessions = RefCell::new(TlsSessions::new(context.clone(), share as usize));
+            Resumption { share: tls.resume, sessions }
+        });
+        Ok(Some(Self {
+            context,
+            verify: tls.verify,
+            first_target: population.at.first,
+            hosts: targets.iter().map(|target| target.host.clone()).collect(),
+            server_name: tls.server_name.clone(),
+            identity,
+            offers_protocols: !tls.alpn.is_empty(),
+            resumption,
+        }))
     }
 
     /// State of OpenSSL for a new connection of a client; `None` if its certificate cannot be
-    /// loaded, which is logged the first time.
-    pub fn begin(&self, who: Who) -> Option<Ssl> {
-        let ssl = match &self.identity {
-            Identity::Certificates(certificates) => match certificates.of(who) {
-                Ok(certificate) => self.ssl(who, Some(certificate)),
-                Err(error) => {
-                    certificates.log(&error);
-                    return None;
-                }
-            },
-            Identity::Shared | Identity::Psk(_) => self.ssl(who, None),
-        };
-        ssl.ok()
+    /// loaded, which is logged the first time. `chance` decides if the client offers a session.
+    pub fn begin(&self, who: Who, chance: Random, counters: &mut Counters) -> Option<Ssl> {
+        let mut ssl = self.ssl(who).ok()?;
+        if let Identity::Certificates(certificates) = &self.identity {
+            let (certificate, is_reread) = certificates.of(who)?;
+            certificate.give_to(&mut ssl).ok()?;
+            if is_reread {
+                counters.tls_certificates_reread_total += 1;
+                self.forget(certificates, who);
+            }
+        }
+        if let Some(Resumption { share, sessions }) = &self.resumption {
+            let wants = || chance.of(RESUMPTION).of(who.n).unit() < *share;
+            sessions.borrow_mut().offer(&mut ssl, who.local as usize, wants).ok()?;
+        }
+        Some(ssl)
     }
 
-    fn ssl(&self, who: Who, certificate: Option<&Certificate>) -> Result<Ssl, ErrorStack> {
+    fn ssl(&self, who: Who) -> Result<Ssl, ErrorStack> {
         let mut ssl = Ssl::new(&self.context)?;
-        let name = &self.names[who.target - self.first_target];
+        let own = self.server_name.as_ref().map(|name| name.text(who.n, 0));
+        let name = own.as_deref().unwrap_or(&self.hosts[who.target - self.first_target]);
         match name.parse::<IpAddr>() {
             Ok(address) if self.verify => ssl.param_mut().set_ip(address)?,
             Ok(_) => {}
@@ -216,61 +252,7 @@ impl Tls {
         if let Identity::Psk(index) = self.identity {
             ssl.set_ex_data(index, who.n);
         }
-        if let Some(certificate) = certificate {
-            certificate.give_to(&mut ssl)?;
-        }
         Ok(ssl)
-    }
-}
-
-impl Certificates {
-    fn of(&self, who: Who) -> Result<&Certificate, TlsError> {
-        let place = &self.loaded[who.local as usize];
-        if let Some(certificate) = place.get() {
-            return Ok(certificate);
-        }
-        let certificate = self.files.load(who.n)?;
-        Ok(place.get_or_init(|| certificate))
-    }
-
-    fn log(&self, error: &TlsError) {
-        if !self.logged.replace(true) {
-            // Nothing is left to be done if stderr is gone.
-            let _ = writeln!(io::stderr(), "a client cannot use its certificate: {error}");
-        }
-    }
-}
-
-impl Files {
-    /// Paths of the certificate and the key of client number `n`.
-    fn paths(&self, n: u64) -> (PathBuf, PathBuf) {
-        (self.certificate.text(n, 0).into(), self.key.text(n, 0).into())
-    }
-
-    fn load(&self, n: u64) -> Result<Certificate, TlsError> {
-        let (certificate, key) = self.paths(n);
-        let content = |path: &Path, wanted| {
-            let path = path.into();
-            move |error| TlsError::Content { path, wanted, error }
-        };
-        let chain = X509::stack_from_pem(&read(&certificate)?)
-            .and_then(|chain| if chain.is_empty() { Err(ErrorStack::get()) } else { Ok(chain) })
-            .map_err(content(&certificate, "certificate"))?;
-        // Without the callback OpenSSL would ask for a passphrase on the terminal.
-        let private = PKey::private_key_from_pem_callback(&read(&key)?, |_| Ok(0))
-            .map_err(content(&key, "private key without a passphrase"))?;
-        if !chain[0].public_key()?.public_eq(&private) {
-            return Err(TlsError::Pair { certificate, key });
-        }
-        Ok(Certificate { chain, key: private })
-    }
-}
-
-impl Certificate {
-    fn give_to(&self, ssl: &mut SslRef) -> Result<(), ErrorStack> {
-        ssl.set_certificate(&self.chain[0])?;
-        ssl.set_private_key(&self.key)?;
-        self.chain[1..].iter().try_for_each(|issuer| ssl.add_chain_cert(issuer.clone()))
     }
 }
 
@@ -279,7 +261,12 @@ fn context(tls: &plan::PlannedTls) -> Result<SslContextBuilder, TlsError> {
     let mut builder = SslContext::builder(SslMethod::tls_client())?;
     builder.set_min_proto_version(Some(version(tls.min_version)))?;
     builder.set_max_proto_version(Some(version(tls.max_version)))?;
-    builder.set_groups_list(GROUPS)?;
+    names(&tls.groups, "groups", |list| builder.set_groups_list(list))?;
+    if tls.groups.is_empty() {
+        builder.set_groups_list(GROUPS)?;
+    }
+    names(&tls.suites, "cipher suites", |list| builder.set_ciphersuites(list))?;
+    offer_protocols(&mut builder, &tls.alpn)?;
     let psk_ciphers = tls.psk.as_ref().map(|_| PSK_CIPHERS);
     if let Some(ciphers) = tls.ciphers.as_deref().or(psk_ciphers) {
         let wrong = |error| TlsError::Ciphers { found: ciphers.into(), error };
@@ -289,17 +276,48 @@ fn context(tls: &plan::PlannedTls) -> Result<SslContextBuilder, TlsError> {
     if tls.verify {
         trust(&mut builder, tls)?;
     }
-    // Buffers of 16 KiB are given back as soon as they are empty, and no session is kept.
+    if let Some(path) = &tls.key_log {
+        key_log::begin(&mut builder, Path::new(path))?;
+    }
+    // Buffers of 16 KiB are given back as soon as they are empty, and the context keeps no session.
     builder.set_mode(
         SslMode::RELEASE_BUFFERS
             | SslMode::ENABLE_PARTIAL_WRITE
             | SslMode::ACCEPT_MOVING_WRITE_BUFFER,
     );
-    builder.set_options(SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION);
+    let tickets = if tls.resume > 0.0 { SslOptions::empty() } else { SslOptions::NO_TICKET };
+    builder.set_options(tickets | SslOptions::NO_RENEGOTIATION);
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
     // All records that have come in one call.
     builder.set_read_ahead(true);
     Ok(builder)
+}
+
+/// Sets a list of names that OpenSSL reads with colons, if the list is not empty.
+fn names(
+    names: &[String],
+    wanted: &'static str,
+    set: impl FnOnce(&str) -> Result<(), ErrorStack>,
+) -> Result<(), TlsError> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let found = names.join(":");
+    set(&found).map_err(|error| TlsError::Names { wanted, found, error })
+}
+
+/// Offers protocols by ALPN: each name after its length [RFC 7301, 3.1].
+fn offer_protocols(builder: &mut SslContextBuilder, names: &[String]) -> Result<(), TlsError> {
+    let mut list = Vec::new();
+    for name in names {
+        let bytes = u8::try_from(name.len()).ok().filter(|&bytes| bytes > 0);
+        list.push(bytes.ok_or_else(|| TlsError::Alpn(name.clone()))?);
+        list.extend(name.bytes());
+    }
+    if !list.is_empty() {
+        builder.set_alpn_protos(&list)?;
+    }
+    Ok(())
 }
 
 /// Trusts the configured authorities, else the authorities of the system. Clients with pre-shared
@@ -340,34 +358,6 @@ fn pre_shared(
         Ok(secret.len())
     });
     Ok(index)
-}
-
-/// Loads the certificate that all clients have; if each has its own, checks that all files
-/// exist.
-fn certified(
-    builder: &mut SslContextBuilder,
-    files: Files,
-    mut numbers: impl Iterator<Item = u64>,
-) -> Result<Identity, TlsError> {
-    if files.certificate.is_fixed() && files.key.is_fixed() {
-        let Certificate { chain, key } = files.load(0)?;
-        builder.set_certificate(&chain[0])?;
-        builder.set_private_key(&key)?;
-        chain.into_iter().skip(1).try_for_each(|issuer| builder.add_extra_chain_cert(issuer))?;
-        return Ok(Identity::Shared);
-    }
-    let mut loaded = Vec::new();
-    numbers.try_for_each(|n| {
-        let (certificate, key) = files.paths(n);
-        loaded.push(OnceCell::new());
-        found(&certificate).and_then(|()| found(&key))
-    })?;
-    Ok(Identity::Certificates(Certificates { files, loaded, logged: Cell::new(false) }))
-}
-
-fn found(path: &Path) -> Result<(), TlsError> {
-    let read = |error| TlsError::Read { path: path.into(), error };
-    fs::metadata(path).map(drop).map_err(read)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
-use openssl::ssl::{Ssl, SslContext, SslStream};
+use openssl::ssl::{Ssl, SslContext, SslRef, SslStream};
 use testkit::{Broker, Frames, LinkId, Rng, Script, in_frames};
 
 const LISTENER: Token = Token(0);
@@ -30,7 +30,8 @@ pub struct Server {
     pub broker: Broker,
     poll: Poll,
     links: HashMap<Token, Link>,
-    tls: Option<SslContext>,
+    /// TLS of further connections.
+    pub tls: Option<SslContext>,
     next_token: usize,
     rng: Rng,
     /// True if the broker does not read bytes from clients.
@@ -109,6 +110,15 @@ impl Server {
     /// Number of connections.
     pub fn links(&self) -> usize {
         self.links.len()
+    }
+
+    /// Facts of each connection under TLS.
+    pub fn secured<T>(&self, fact: impl Fn(&SslRef) -> T) -> Vec<T> {
+        let facts = self.links.values().filter_map(|link| match &link.stream {
+            Wire::Plain(_) => None,
+            Wire::Tls(stream) => Some(fact(stream.ssl())),
+        });
+        facts.collect()
     }
 
     /// Number of connections from each address.

@@ -32,6 +32,9 @@ pub enum Reason {
     TlsRefused,
     /// The handshake failed for another reason.
     TlsFailed,
+    /// The broker refused the handshake because it speaks none of the protocols that the client
+    /// offered by ALPN.
+    AlpnRefused,
     /// The target closed the connection instead of answering the upgrade to WebSocket.
     UpgradeClosed,
     /// The target answered the upgrade with something that is not HTTP.

@@ -117,6 +117,23 @@ counters! {
         /// Present.
         #[serde(default)]
         sessions_lost_total,
+        /// Full handshakes of TLS that ended well.
+        #[serde(default)]
+        tls_full_total,
+        /// Handshakes of TLS in which the broker resumed a session.
+        #[serde(default)]
+        tls_resumed_total,
+        /// Full handshakes, which `tls_full_total` contains, of connections that had offered a
+        /// session.
+        #[serde(default)]
+        tls_resume_refused_total,
+        /// Handshakes of TLS in which the broker chose none of the protocols that the client had
+        /// offered by ALPN, and continued.
+        #[serde(default)]
+        tls_alpn_ignored_total,
+        /// Certificates of clients that the agent has read again because their files had changed.
+        #[serde(default)]
+        tls_certificates_reread_total,
         /// Messages received without a stamp of this run.
         foreign_total,
         /// Pings of WebSocket that were received, each answered with a pong.
@@ -309,6 +326,12 @@ pub struct PopulationSnapshot {
     pub clients_by_deliveries: Vec<(u64, u64)>,
     /// Time from the start of TCP to CONNACK.
     pub connect_time: Histogram,
+    /// `connect_time` of connections with a full handshake of TLS.
+    #[serde(default)]
+    pub connect_time_tls_full: Histogram,
+    /// `connect_time` of connections in which the broker resumed a session of TLS.
+    #[serde(default)]
+    pub connect_time_tls_resumed: Histogram,
     /// Those of `connect_time` in which the broker continued a session: Session Present in CONNACK.
     #[serde(default)]
     pub connect_time_resumed: Histogram,

@@ -82,6 +82,8 @@ impl Population {
             ("password", self.password.as_ref()),
             ("tls.certificate", tls.and_then(|tls| tls.certificate.as_ref())),
             ("tls.key", tls.and_then(|tls| tls.key.as_ref())),
+            ("tls.passphrase", tls.and_then(|tls| tls.passphrase.as_ref())),
+            ("tls.server_name", tls.and_then(|tls| tls.server_name.as_ref())),
             ("tls.psk.identity", tls.and_then(|tls| tls.psk.as_ref()).map(|psk| &psk.identity)),
         ];
         for (path, template) in client {

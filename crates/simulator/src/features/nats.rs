@@ -58,10 +58,17 @@ pub fn unverified() -> PlannedTls {
         server_name: None,
         certificate: None,
         key: None,
+        passphrase: None,
+        reread: false,
         psk: None,
         min_version: TlsVersion::Tls12,
         max_version: TlsVersion::Tls13,
         ciphers: None,
+        suites: Vec::new(),
+        groups: Vec::new(),
+        alpn: Vec::new(),
+        resume: 0.0,
+        key_log: None,
     }
 }
 

@@ -308,7 +308,21 @@ def _tls(scenario: Scenario, tls: PlannedTls) -> str:
     low, high = tls.min_version, tls.max_version
     versions = f"TLS {low}" if low == high else f"TLS {low} to {high}"
     made = {broker.tls_mode for broker in scenario.topology.brokers.values()}
-    return ", ".join((versions, *_credentials(made, tls)))
+    return ", ".join((versions, *_credentials(made, tls), *_tls_options(tls)))
+
+
+def _tls_options(tls: PlannedTls) -> Iterator[str]:
+    """Yields the options that change handshakes, or that write keys."""
+    if tls.server_name is not None:
+        yield f"name {tls.server_name}"
+    if tls.alpn:
+        yield f"ALPN {' '.join(tls.alpn)}"
+    if tls.resume:
+        yield f"{write_share(tls.resume)} of the returns with a session"
+    if tls.reread:
+        yield "changed certificates read again"
+    if tls.key_log is not None:
+        yield f"keys of connections written to {tls.key_log}"
 
 
 def _credentials(made: Collection[str], tls: PlannedTls) -> Iterator[str]:
@@ -415,6 +429,8 @@ def _fault(fault: Fault) -> str:
     words = f"{fault.kind} {part}{fault.victims}{by}"
     if fault.kind == "cut":
         words += f" ({CUTS[fault.how]})"
+    if fault.rotate is not None:
+        return f"{words}: a new certificate"
     if fault.lasts is None:
         return f"{words}, not repaired in this run"
     return f"{words}, repaired after {write_duration(fault.lasts)}"

@@ -102,8 +102,8 @@ OPTIONS = {
     "keyform": Option(remark=OPENSSL),
     "tls-engine": Option(remark=OPENSSL),
     "tls-engine-kpass-sha1": Option(is_secret=True, remark=OPENSSL),
-    "tls-alpn": Option(remark="TLS asks for no protocol by name"),
-    "tls-keylog": Option(remark="the keys of TLS are not written"),
+    "tls-alpn": Option(),
+    "tls-keylog": Option(),
 }
 """Options by their long name; one without a long name in mosquitto has a name of ours."""
 EXAMPLE = 'pubstorm import mosquitto "mosquitto_sub -t a/#" "mosquitto_pub -t a/b -m hello"'
@@ -239,6 +239,10 @@ def _tls(line: GivenCommand) -> Iterator[tuple[str, object]]:
         yield from (("min_version", version), ("max_version", version))
     if line.has("ciphers"):
         yield "ciphers", line.text("ciphers")
+    if line.has("tls-alpn"):
+        yield "alpn", [line.text("tls-alpn")]
+    if line.has("tls-keylog"):
+        yield "key_log", line.text("tls-keylog")
 
 
 def _will(line: GivenCommand) -> Keys:

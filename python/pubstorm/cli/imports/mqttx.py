@@ -86,7 +86,7 @@ OPTIONS = {
     "retain-as-published": Option("rap", is_flag=True, is_many=True, of=("sub",)),
     "retain-handling": Option("rh", "0", is_many=True, of=("sub",)),
     "subscription-identifier": Option("si", is_many=True, of=(*PUBLISH, "sub")),
-    "alpn": Option(is_many=True, remark="TLS asks for no protocol by name"),
+    "alpn": Option(is_many=True),
     "maximum-reconnect-times": Option(remark="clients try until the run ends, or never"),
     "req-response-info": Option(is_flag=True, remark=NOT_ASKED),
     "no-req-problem-info": Option(is_flag=True, remark=NOT_ASKED),
@@ -230,7 +230,7 @@ def _keys(line: GivenCommand, *, is_bench: bool) -> Iterator[tuple[str, object]]
     for key in ("username", "password"):
         if (text := line.value(key)) is not None:
             yield key, literal(text)
-    if line.text("protocol") in {"mqtts", "wss"} and (tls := dict(tls_keys(line, "ca"))):
+    if line.text("protocol") in {"mqtts", "wss"} and (tls := dict(_tls(line))):
         yield "tls", tls
     if line.text("protocol").startswith("ws") and line.has("ws-headers"):
         yield "headers", _pairs(line, "ws-headers")
@@ -379,6 +379,12 @@ def _each(line: GivenCommand, name: str, number: int) -> str:
     """Returns the value of an option for topic `number`: its own, or the first one."""
     values = line.all(name) or ["false"]
     return values[number] if number < len(values) else values[0]
+
+
+def _tls(line: GivenCommand) -> Iterator[tuple[str, object]]:
+    yield from tls_keys(line, "ca")
+    if names := line.all("alpn"):
+        yield "alpn", names
 
 
 def _pairs(line: GivenCommand, name: str) -> Keys:

@@ -39,11 +39,14 @@ def check_authorities(path: str | Path) -> None:
         _require_in_force(path, certificates)
 
 
-def check_credential(certificate: str | Path, key: str | Path) -> None:
-    """A chain must be in force, and the key must be that of its first certificate."""
+def check_credential(
+    certificate: str | Path, key: str | Path, passphrase: str | None = None
+) -> None:
+    """A chain must be in force, and the key must be that of its first certificate. An encrypted key
+    needs its passphrase."""
     chain = _certificates(certificate)
     _require_in_force(certificate, chain[:1])
-    if _public_bytes(chain[0].public_key()) != _key_of(key):
+    if _public_bytes(chain[0].public_key()) != _key_of(key, passphrase):
         hint = "certificate and key come in pairs: look whether one of them was made anew"
         raise KeysError(f"found the key {key}, which is not that of {certificate}", hint)
 
@@ -83,14 +86,20 @@ def _require_in_force(path: str | Path, certificates: Sequence[x509.Certificate]
             raise KeysError(f"found {path}, which is not valid before {begin:{DATE}}", hint)
 
 
-def _key_of(path: str | Path) -> bytes:
+def _key_of(path: str | Path, passphrase: str | None) -> bytes:
     content = read_file(path)
+    is_encrypted = b"ENCRYPTED" in content
+    if is_encrypted and passphrase is None:
+        hint = "write passphrase beside key, such as passphrase: ${env:KEY_PASSPHRASE}"
+        raise KeysError(f"found the key {path} under a passphrase", hint)
+    password = str(passphrase).encode() if is_encrypted else None
     try:
-        return _public_bytes(load_pem_private_key(content, password=None).public_key())
-    except TypeError:
-        hint = "take the passphrase off: openssl pkey -in KEY -out PLAIN_KEY"
-        raise KeysError(f"found the key {path} under a passphrase", hint) from None
-    except (ValueError, UnsupportedAlgorithm):
+        return _public_bytes(load_pem_private_key(content, password).public_key())
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        if is_encrypted:
+            hint = "the key may have another passphrase, or a cipher that Pubstorm does not have"
+            message = f"found the key {path}, which its passphrase does not open"
+            raise KeysError(message, hint) from None
         hint = "PEM begins with -----BEGIN PRIVATE KEY-----"
         raise KeysError(f"found no private key in PEM form in {path}", hint) from None
 

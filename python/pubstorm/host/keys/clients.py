@@ -5,7 +5,9 @@ and certificates, programs of brokers, rows and rate profiles."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +17,7 @@ from pubstorm.contract.offered_load import template_of
 from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedTls
 from pubstorm.contract.template import Template, TemplateError, VariableKind
 from pubstorm.errors import KeysError, ScenarioError, ScenarioProblem, UsageError
-from pubstorm.host.keys.files import PATH_HINT, read_psk
+from pubstorm.host.keys.files import PATH_HINT, PRIVATE_MODE, read_psk
 from pubstorm.plan import compile_plan, planned_targets, planned_tls
 from pubstorm.scenario import Scenario, load_scenario
 from pubstorm.scenario.checks import check_files
@@ -157,8 +159,46 @@ def _check_certificates(names: NamesOf, tls: PlannedTls) -> None:
             raise KeysError(message, PATH_HINT)
     from pubstorm.host.keys.certificates import check_credential
 
+    passphrases = names(tls.passphrase) if tls.passphrase is not None else None
     for client in {0, -1}:
-        check_credential(certificates[client], keys[client])
+        passphrase = None if passphrases is None else passphrases[client]
+        check_credential(certificates[client], keys[client], passphrase)
+
+
+def _check_server_name(names: NamesOf, tls: PlannedTls) -> None:
+    if tls.server_name is not None:
+        wrong = next((each for each in names(tls.server_name) if not _HOST.fullmatch(each)), None)
+        if wrong is not None:
+            message = f"found the name {wrong[:80]!r}, allowed are names of hosts and addresses"
+            raise KeysError(message, "letters, digits, - and dots, at most 253 characters")
+
+
+_HOST = re.compile(r"(?=.{1,253}\.?\Z)[\w:-]+(\.[\w-]+)*\.?", re.ASCII)
+
+
+def _check_key_log(names: NamesOf, tls: PlannedTls) -> None:
+    """A file that exists must be a private one."""
+    del names
+    if tls.key_log is None:
+        return
+    path = Path(tls.key_log)
+    try:
+        status = path.lstat()
+    except FileNotFoundError as error:
+        if not os.access(path.parent, os.W_OK):
+            message = f"found no folder {path.parent} where a file can be written"
+            raise KeysError(message, FOLDER_HINT) from error
+        return
+    except OSError as error:
+        raise KeysError(f"cannot use {path}: {error.strerror}", FOLDER_HINT) from error
+    mode = stat.S_IMODE(status.st_mode)
+    if not stat.S_ISREG(status.st_mode) or mode != PRIVATE_MODE:
+        kind = "a file" if stat.S_ISREG(status.st_mode) else "no regular file"
+        message = f"found {path}, {kind} with mode {mode:04o}, allowed is a new file, or mode 0600"
+        raise KeysError(message, "delete the file, or name another one")
+
+
+FOLDER_HINT = "a relative path is from the folder of the scenario file"
 
 
 def _check_psk(names: NamesOf, tls: PlannedTls) -> None:
@@ -175,7 +215,9 @@ def _check_psk(names: NamesOf, tls: PlannedTls) -> None:
 
 CHECKS: dict[str, Callable[[NamesOf, PlannedTls], None]] = {
     "ca": _check_authorities,
+    "server_name": _check_server_name,
     "certificate": _check_certificates,
+    "key_log": _check_key_log,
     "psk": _check_psk,
 }
 

@@ -233,7 +233,7 @@ _LATENCIES = {
     },
     ROUND_TRIP: "round trips",
 }
-OUR_FAULTS = frozenset({"cut", "delay", "command"})
+OUR_FAULTS = frozenset({"rotate", "cut", "delay", "command"})
 """Faults that fail through the run. Those of brokers fail where a broker has ended, which is a
 finding of its own."""
 SUMMARY_RULES = (_stalls, _balance, _from_send)

@@ -206,7 +206,10 @@ def _too_high(found: Iterable[tuple[Path, int]], broker: Broker) -> Iterator[Fin
             yield (*path, "qos"), message, hint
 
 
-NOT_OF_BRIDGES = ("server_name", "ciphers")
+NOT_OF_BRIDGES = (
+    *("server_name", "ciphers", "suites", "groups", "alpn"),
+    *("passphrase", "reread", "resume", "key_log"),
+)
 """Keys of `tls` that mosquitto's bridges have no word for."""
 
 
@@ -297,7 +300,7 @@ def _check_tls(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Findi
     if scenario.target and not scenario.target[0].tls:
         yield place, "found tls, and a target that is not under TLS", "write mqtts://"
     for key in NOT_OF_BRIDGES:
-        if getattr(bridge.tls, key) is not None:
+        if getattr(bridge.tls, key):
             message = f"found {key}, which mosquitto's bridges have no setting for"
             yield (*place, key), message, "leave it out"
 

@@ -12,6 +12,7 @@ from pubstorm.contract.template import Template
 from pubstorm.quantities import PartOf, describe, write_duration, write_rate
 from pubstorm.scenario.base import parts_in
 from pubstorm.scenario.checks.brokers import check_command
+from pubstorm.scenario.credentials import HINTS_WITH_PSK
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.flows import (
     Mqtt5,
@@ -345,12 +346,21 @@ def check_tls(scenario: Scenario) -> Iterator[Finding]:
         broker.tls_mode != "none" for broker in brokers
     )
     for name, population in scenario.populations.items():
-        if getattr(population, "tls", None) is None:
+        tls = getattr(population, "tls", None)
+        if tls is None:
             continue
         path = ("populations", name, "tls")
         if not is_used:
             hint = "set tls of a broker in topology.brokers" if brokers else SCHEMES
             yield path, "found tls, and no target that is under TLS", hint
+        elif tls.resume and not tls.certificate and _gets_psk(scenario):
+            message = "found resume and a broker with tls: psk, allowed are server and mutual"
+            yield (*path, "resume"), message, HINTS_WITH_PSK["resume"]
+
+
+def _gets_psk(scenario: Scenario) -> bool:
+    """Returns True if the run makes pre-shared keys for its clients."""
+    return any(broker.tls_mode == "psk" for broker in scenario.topology.brokers.values())
 
 
 def _check_brokers(scenario: Scenario) -> Iterator[Finding]:

@@ -185,6 +185,9 @@ def check_fault_keys(path: Path, fault: object) -> Iterator[Finding]:
     for key, owner in OWNERS.items():
         if key in fault and kind != owner:
             yield (*path, key), f"found {key} with {kind}, allowed is {key} with {owner}", None
+    if kind == "rotate" and "for" in fault:
+        hint = "the new certificate stays until a further rotate"
+        yield (*path, "for"), "found for with rotate, allowed is for with the other kinds", hint
     if kind == "command":
         yield from _check_command_keys(path, fault)
 
@@ -285,6 +288,13 @@ def _check_victims(path: Path, scenario: Scenario, fault: Fault) -> Iterator[Fin
             hint = f"{_OWN_ONLY}; leave this fault out, or run the scenario without --target"
         yield (*path, kind), message, hint
         return
+    if kind == "rotate":
+        group, _ = victims_of(topology, fault)
+        mode = topology.brokers[group].tls_mode
+        if mode not in {"server", "mutual"}:
+            message = f"found rotate of {group} with tls: {mode}, allowed are server and mutual"
+            hint = "set tls of the broker; for a broker of your own write command and repaired_when"
+            yield (*path, kind), message, hint
     if fault.count is not None and fault.count > len(among):
         message = f"found {fault.count}, allowed is up to {len(among)}"
         yield (*path, "count"), message, f"there are so many of {fault.victims}"

@@ -9,6 +9,7 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedPsk
 from pubstorm.contract.template import Template
@@ -29,6 +30,9 @@ from pubstorm.topology.adapters.mosquitto import (
 )
 from pubstorm.topology.bridge_lines import Words, client_id, psk_words, state_topic
 from pubstorm.topology.observer import Login
+
+if TYPE_CHECKING:
+    from pubstorm.host.keys.certificates import Authority
 
 SECRET_BYTES = 16
 OBSERVER = "pubstorm-observer"
@@ -160,6 +164,7 @@ class RunKeys:
         self._folder = folder.absolute()
         self._passwords = RunPasswords(spec, self._folder)
         self._psk_keys: dict[str, str] = {}
+        self._authority: Authority | None = None
         self._made = not (self._modes or self._passwords.groups)
 
     def make(self, *plans: Plan) -> None:
@@ -175,6 +180,15 @@ class RunKeys:
         except KeysError as error:
             raise TopologyError(f"keys for the run: {error.message}", error.hint) from error
         self._made = True
+
+    def rotate(self) -> None:
+        """Replaces the certificate and the key of the brokers; raises TopologyError. Brokers use
+        the old ones until they read the files again."""
+        assert self._authority is not None, "brokers with certificates have an authority"
+        try:
+            write_files([*self._server(self._authority)], force=True)
+        except KeysError as error:
+            raise TopologyError(f"the new certificate: {error.message}", error.hint) from error
 
     def settings(self, group: str) -> Mapping[str, object]:
         """Returns the lines of a broker's configuration about keys, passwords and rights."""
@@ -291,11 +305,9 @@ class RunKeys:
         from pubstorm.host.keys.certificates import SUBJECT_MAX, Authority, CertificateDates
 
         validity = CertificateDates.of_days(VALID_DAYS)
-        authority = Authority.new("pubstorm run", validity)
-        server = authority.server(SERVER_NAMES, validity)
+        self._authority = authority = Authority.new("pubstorm run", validity)
         yield NewFile(self._folder / CA, authority.credential.certificate, private=False)
-        yield NewFile(self._folder / SERVER, server.certificate, private=False)
-        yield NewFile(self._folder / SERVER_KEY, server.key)
+        yield from self._server(authority)
         if "mutual" not in self._modes:
             return
         keyed = (p for p in populations if p.tls is not None)
@@ -306,6 +318,13 @@ class RunKeys:
             folder = self._folder / CLIENTS
             yield NewFile(folder / f"{stem}.crt", client.certificate, private=False)
             yield NewFile(folder / f"{stem}.key", client.key)
+
+    def _server(self, authority: Authority) -> Iterator[NewFile]:
+        from pubstorm.host.keys.certificates import CertificateDates
+
+        server = authority.server(SERVER_NAMES, CertificateDates.of_days(VALID_DAYS))
+        yield NewFile(self._folder / SERVER, server.certificate, private=False)
+        yield NewFile(self._folder / SERVER_KEY, server.key)
 
     def _equipped(self, population: PlannedPopulation) -> PlannedPopulation:
         tls = population.tls

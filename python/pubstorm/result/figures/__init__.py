@@ -264,6 +264,9 @@ def _stored(measured: Measured, metric: Metric, name: str, place: object) -> His
         found = getattr(place.ack_histogram_ns, clock[0])
     else:
         found = place.time_histograms_ns.get(field)
+    if found is None and metric is OF_POPULATIONS["live_latency"]:
+        # Without queued deliveries it is that of all, and is not stored twice.
+        return _stored(measured, OF_POPULATIONS["latency"], name, place)
     return found if found is not None and found.count else None
 
 

@@ -12,6 +12,7 @@ from pubstorm.contract import RATE_MAX_PER_S, RATE_MIN_PER_S
 from pubstorm.contract.capabilities import CAPABILITIES
 from pubstorm.contract.histogram import MAX_NS, bucket_index
 from pubstorm.contract.protocol import SOURCES_MAX
+from pubstorm.contract.recorded import MESSAGES_MAX
 from pubstorm.contract.template import RANGE_VALUES_MAX
 from pubstorm.fleet.site import FILES_MAX
 from pubstorm.measure.monitors.prometheus import SERIES_MAX
@@ -87,6 +88,7 @@ def size_limits() -> Iterator[tuple[str, str, str]]:
         f"{RANGE_VALUES_MAX:,}",
         "16-bit numbers in stamps",
     )
+    yield "recorded messages of a file", f"{MESSAGES_MAX:,}", "memory of agents: 28 bytes for each"
     yield "points of a rate profile", f"{POINTS_MAX:,}", "Pubstorm"
     yield "steps of a series", f"{STEPS_MAX:,}", "Pubstorm"
     yield "nodes of a RabbitMQ cluster that a run starts", f"{CLUSTER_MAX}", "Pubstorm"

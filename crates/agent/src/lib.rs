@@ -13,6 +13,7 @@ pub mod pipes;
 pub mod process;
 pub mod program;
 pub mod publication;
+pub mod recordings;
 pub mod rows;
 pub mod snapshots;
 pub mod stages;

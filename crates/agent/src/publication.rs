@@ -3,11 +3,11 @@
 
 use plan::{
     INCARNATION_PLACES, Late, MessageFacts, Pace, Pacer, Payload, Population, Random, STAMP_BYTES,
-    SentAt, Stamp, StreamId, Variants,
+    SentAt, Stamp, StreamId, Variants, payload_bytes,
 };
 
 /// One publication.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PublicationSetup {
     /// Index over all populations.
     pub index: u16,
@@ -63,9 +63,22 @@ impl PublicationSetup {
             // A longer stream begins at its first place again: those behind are the next
             // incarnation's.
             sequence: sender.first_sequence
-                + self.variants.sequence(moment.number) as u32 % INCARNATION_PLACES,
+                + self.variants.sequence(client, moment.number) as u32 % INCARNATION_PLACES,
             intended_ns: moment.intended_ns,
             sent: moment.sent,
+        }
+    }
+
+    /// Size of the payload of a message, in bytes; 0 for a text.
+    #[inline]
+    #[must_use]
+    pub fn payload_bytes(&self, payload: &Payload, sender: &Sender, number: u64) -> usize {
+        match payload.recorded() {
+            Some(recorded) => recorded.bytes(sender.client, number),
+            None => {
+                let sizes = self.sizes.of(u64::from(sender.client));
+                payload_bytes(payload, sizes, number).unwrap_or(0)
+            }
         }
     }
 
@@ -75,7 +88,7 @@ impl PublicationSetup {
         let chance = self.values.of(u64::from(sender.client)).of(moment.number);
         MessageFacts {
             number: moment.number as u32,
-            topic_variants: self.variants.count(),
+            topic_variants: self.variants.count(sender.client),
             chance,
             time_ms: (moment.sent.actual_ns(moment.intended_ns) + sender.since_1970_ns) / 1_000_000,
             stamp: self.stamp(sender, moment, variant),
@@ -95,7 +108,8 @@ pub fn publications(
         let purpose = index as u64 * 2;
         PublicationSetup {
             index: index as u16,
-            pacer: Pacer::new(&publication.pace, seed, purpose),
+            pacer: Pacer::new(&publication.pace, seed, purpose)
+                .map(|pacer| pacer.of_recorded(publication.payload.recorded())),
             skips_late: matches!(publication.pace, Pace::Open { late: Late::Skip, .. }),
             variants: Variants::new(publication, seed, index),
             stamped: holds_stamp(&publication.payload),
@@ -115,6 +129,8 @@ fn holds_stamp(payload: &Payload) -> bool {
             i64::from(mean_bytes) - 4 * i64::from(sd_bytes) >= STAMP_BYTES as i64
         }
         Payload::Text { .. } => is_stamped_text(payload),
+        // Smaller messages are raised to the size of a stamp.
+        Payload::Recorded(_) => true,
     }
 }
 

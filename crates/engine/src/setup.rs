@@ -8,6 +8,7 @@ use agent::address::resolve;
 use agent::clock;
 use agent::hint::Hint;
 use agent::publication::{PublicationSetup, publications};
+use agent::recordings::{self, RecordingError};
 use agent::rows::{self, RowsError};
 use plan::{Capabilities, Payload, Plan, PlannedWill, Population, Publication, Shard, Target};
 
@@ -50,6 +51,14 @@ pub enum SetupError {
         population: String,
         /// Cause.
         error: RowsError,
+    },
+    /// A population whose recorded messages cannot be read.
+    #[error("population {population}: replay: {error}")]
+    Recording {
+        /// Name of the population.
+        population: String,
+        /// Cause.
+        error: RecordingError,
     },
     /// A population whose clients cannot use TLS.
     #[error("population {population}: tls: {error}")]
@@ -162,17 +171,24 @@ impl Hint for SetupError {
             Self::Unresolved { .. } => "check the target's name and this host's resolver",
             Self::Family { .. } => "use sources of the family of all targets, or leave them out",
             Self::NoPopulation { .. } => "pubstorm starts this program with the right indices",
-            Self::Rows { .. } => "pubstorm check looks at the file on the machine that it runs on",
+            Self::Rows { .. } | Self::Recording { .. } => {
+                "pubstorm check looks at the file on the machine that it runs on"
+            }
             Self::Tls { error, .. } => error.hint(),
         })
     }
 }
 
-/// Reads the files of rows and gives the plan's templates the values of an agent's clients.
+/// Reads the files of rows and of recorded messages, and gives the plan's templates the values of
+/// an agent's clients.
 pub fn bind_rows(plan: &Plan, shard: Shard) -> Result<(), SetupError> {
     rows::bind(plan, shard).map_err(|(p, error)| {
         let population = plan.populations[p].name.clone();
         SetupError::Rows { population, error }
+    })?;
+    recordings::bind(plan, shard).map_err(|(p, error)| {
+        let population = plan.populations[p].name.clone();
+        SetupError::Recording { population, error }
     })
 }
 
@@ -284,7 +300,7 @@ impl Setup {
             && !self.unstamped(publisher, topic).any(|publication| match &publication.payload {
                 Payload::Text { template, .. } => text.is_none_or(|text| template.renders(text)),
                 Payload::Fixed { bytes } => *bytes as usize == payload.len(),
-                Payload::Gaussian { .. } => true,
+                Payload::Gaussian { .. } | Payload::Recorded(_) => true,
             })
     }
 

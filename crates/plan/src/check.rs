@@ -271,6 +271,7 @@ impl Publication {
                 u64::from(*mean_bytes) + 4 * u64::from(*sd_bytes)
             }
             Payload::Text { template, .. } => template.bytes_max() as u64,
+            Payload::Recorded(recording) => u64::from(recording.max_bytes),
         };
         require(payload <= Self::PAYLOAD_BYTES_MAX, &format!("{path}.payload"), || {
             format!("found up to {payload} bytes, allowed are {}", Self::PAYLOAD_BYTES_MAX)

@@ -28,6 +28,7 @@ mod schedule {
     pub mod quota;
     pub mod random;
     pub mod rate_profile;
+    pub mod recorded;
     pub mod shard;
     pub mod tempo;
 }
@@ -94,6 +95,9 @@ pub use schedule::pacer::{Pacer, payload_bytes};
 pub use schedule::quota::quota;
 pub use schedule::random::Random;
 pub use schedule::rate_profile::RatePoint;
+pub use schedule::recorded::{
+    Played, Recorded, RecordedBuilder, RecordedError, RecordedRow, Recording,
+};
 pub use schedule::shard::Shard;
 pub use schedule::tempo::Tempo;
 pub use text::rows::{Column, Rows};

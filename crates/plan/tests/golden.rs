@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use plan::{
     Attachment, Beat, Bye, Column, Columns, Command, Delays, Failure, Hello, Histogram,
-    MessageFacts, Names, OfferedLoad, Pacer, Place, Plan, Publication, ReferenceHello, Rows,
-    STAMP_BYTES, SentAt, Shard, Snapshot, Stamp, Template, Variants, WaitCause,
+    MessageFacts, Names, OfferedLoad, Pacer, Payload, Place, Plan, Played, Publication,
+    RecordedBuilder, RecordedRow, ReferenceHello, Rows, STAMP_BYTES, SentAt, Shard, Snapshot,
+    Stamp, Template, Variants, WaitCause,
 };
+use serde::Deserialize;
 use serde_json::Value;
 
 fn golden(file: &str) -> Value {
@@ -104,9 +106,20 @@ fn named(value: &Value, end: &str) -> Vec<String> {
     }
 }
 
+/// The plan, in which a publication plays the agreed recording.
+fn with_recording(mut plan: Value) -> Value {
+    let backend = &mut plan["populations"][1];
+    let publication = &mut backend["publications"][0];
+    publication["topic"] = "{recorded}".into();
+    publication["payload"] = golden("recorded.json")["payload"].clone();
+    backend["first"] = 5.into();
+    assert!(Plan::from_json(&plan.to_string()).is_ok());
+    plan
+}
+
 #[test]
 fn every_duration_number_and_rate_of_a_plan_has_bounds() {
-    let agreed = golden("plan.json");
+    let agreed = with_recording(golden("plan.json"));
     let beyond = serde_json::json!((1u64 << 62) + 1);
     let rates = [serde_json::json!(9e-8), serde_json::json!(1.1e9), serde_json::json!(-1.0)];
     let mut names = std::collections::BTreeSet::new();
@@ -324,5 +337,41 @@ fn agent_lines_are_written_as_agreed() {
             _ => serde_json::from_value::<Bye>(line.clone()).map(serde_json::to_value),
         };
         assert_eq!(written.unwrap().unwrap(), line);
+    }
+}
+
+#[test]
+fn recorded_messages_are_played_at_the_agreed_instants_with_the_agreed_topics_and_sizes() {
+    let agreed = golden("recorded.json");
+    let payload: Payload = serde_json::from_value(agreed["payload"].clone()).unwrap();
+    assert_eq!(serde_json::to_value(&payload).unwrap(), agreed["payload"]);
+    let Payload::Recorded(recording) = &payload else { panic!("the payload is recorded") };
+    let played = Played {
+        shard: Shard::WHOLE,
+        first: unsigned(&agreed["first"]),
+        clients: small(&agreed["clients"]),
+    };
+    let kind = (small(&agreed["qos"]) as u8, agreed["retain"] == true);
+    let mut builder = RecordedBuilder::new(recording, kind, unsigned(&agreed["seed"]), &played);
+    for row in list(&agreed, "rows") {
+        builder.push(&RecordedRow::deserialize(row).unwrap()).unwrap();
+    }
+    let recorded = Arc::new(builder.build().unwrap());
+    let topic = Template::new("{recorded}").unwrap();
+    topic.bind_recorded(&recorded);
+    for of_client in list(&agreed, "played") {
+        let client = small(&of_client["client"]);
+        let n = played.first + u64::from(client);
+        let messages = list(of_client, "messages");
+        assert_eq!(recorded.messages_of(client), messages.len() as u64);
+        for (number, message) in messages.iter().enumerate() {
+            let number = number as u64;
+            let variant = recorded.variant(client, number);
+            assert_eq!(recorded.due_ns(client, number), unsigned(&message["due_ns"]));
+            assert_eq!(topic.text(n, variant), message["topic"].as_str().unwrap());
+            assert_eq!(topic.rendered_bytes(n, variant), topic.text(n, variant).len());
+            assert_eq!(recorded.bytes(client, number) as u64, unsigned(&message["bytes"]));
+            assert_eq!(recorded.sequence(client, number), unsigned(&message["sequence"]));
+        }
     }
 }

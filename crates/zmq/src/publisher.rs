@@ -74,7 +74,7 @@ impl Publisher {
         let endpoint = format!("tcp://{}:{}", target.host, target.port);
         socket.bind(&endpoint).map_err(|error| ZmqSetupError::Bind { endpoint, error })?;
         let population = setup.population();
-        let ready = setup.publications[setup.population][0];
+        let ready = setup.publications[setup.population][0].clone();
         let sender = Sender {
             client,
             n: population.first + u64::from(client),
@@ -84,9 +84,9 @@ impl Publisher {
         };
         Ok(Self {
             socket,
-            composer: Composer::new(population.publications[0].clone(), ready, sender),
-            pacer: ready.pacer,
+            pacer: ready.pacer.clone(),
             skips_late: ready.skips_late,
+            composer: Composer::new(population.publications[0].clone(), ready, sender),
             client,
             is_active: true,
             sent: 0,

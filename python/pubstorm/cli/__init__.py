@@ -143,6 +143,11 @@ COMMANDS = (
         "Print the scenario of another tool's command lines, or of its file.",
     ),
     LazyCommand(
+        "record",
+        "pubstorm.cli.record",
+        "Record clients and messages as a scenario, and compare its runs with them.",
+    ),
+    LazyCommand(
         "schema",
         "pubstorm.cli.init",
         "Print the JSON Schema of scenarios, or of the file that NAME names.",

@@ -17,6 +17,7 @@ from pubstorm.contract.protocol import (
     FixedPayload,
     GaussianPayload,
     PlannedPublication,
+    RecordedPayload,
     TextPayload,
 )
 from pubstorm.contract.template import STAMP_BYTES, RowTable, Template, VariableKind, read_rows
@@ -317,6 +318,8 @@ def payload_bytes_max(population: PlannedPopulation, publication: PlannedPublica
         return payload.bytes
     if isinstance(payload, GaussianPayload):
         return payload.mean_bytes + 4 * payload.sd_bytes
+    if isinstance(payload, RecordedPayload):
+        return payload.max_bytes
     return template_of(population, payload.template).bytes_max
 
 
@@ -330,5 +333,7 @@ def carries_stamp(
         return payload.bytes >= STAMP_BYTES
     if isinstance(payload, GaussianPayload):
         return payload.mean_bytes - 4 * payload.sd_bytes >= STAMP_BYTES
+    if isinstance(payload, RecordedPayload):
+        return True
     has_properties = publisher.can.has_properties and receiver.can.has_properties
     return has_properties or has_stamped_text(publication)

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pubstorm.contract import PositiveU62
+from pubstorm.contract import U62, PositiveU62
 from pubstorm.contract.capabilities import (
     CAPABILITIES,
     MQTT,
@@ -306,8 +306,29 @@ class TextPayload(Frozen):
     """True if the text is JSON: values from a file are escaped."""
 
 
+class RecordedPayload(Frozen):
+    """Sizes of recorded messages, whose instants and topics are recorded too. Smaller sizes are
+    raised to that of a stamp."""
+
+    kind: Literal["recorded"] = "recorded"
+    file: str
+    """Path of the file of recorded messages."""
+    first: U62
+    """Client number `{n}` of the first recorded client."""
+    clients: Annotated[int, Field(ge=1, le=U32_MAX)]
+    """Number of recorded clients: client `c` plays recorded client `c % clients`."""
+    mean_bytes: U32
+    """Mean size in bytes."""
+    max_bytes: U32
+    """Largest size in bytes."""
+    shift_ns: U62
+    """Clients beyond the recorded ones are later by up to this time, in nanoseconds."""
+
+
 Pace = Annotated[OpenPace | ClosedPace, Field(discriminator="kind")]
-Payload = Annotated[FixedPayload | GaussianPayload | TextPayload, Field(discriminator="kind")]
+Payload = Annotated[
+    FixedPayload | GaussianPayload | TextPayload | RecordedPayload, Field(discriminator="kind")
+]
 
 
 class PlannedPublication(Frozen):
@@ -334,6 +355,11 @@ class PlannedPublication(Frozen):
     request: bool = False
     """True if each message is a request: its correlation data holds the stamp, and answers to its
     Response Topic are round trips. Only MQTT 5."""
+
+    @property
+    def recorded(self) -> RecordedPayload | None:
+        """Recorded messages that the clients play; None for other flows."""
+        return self.payload if isinstance(self.payload, RecordedPayload) else None
 
 
 class Target(BaseModel):

@@ -71,6 +71,8 @@ def stamp_text(stamp: bytes) -> str:
 
 
 STAMP_BYTES = 32
+RECORDED = "{recorded}"
+"""Variable of a topic: the topic of a recorded message."""
 MARKER = "~pst~"
 _TEXT = re.compile(MARKER.encode() + rb"([A-Za-z0-9_-]{43})")
 
@@ -124,7 +126,7 @@ def read_rows(path: str) -> RowFile:
     try:
         state = Path(path).stat()
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
     return _read(path, state.st_mtime_ns, state.st_size)
 
 
@@ -148,7 +150,7 @@ def _read(path: str, _changed_ns: int, _size_bytes: int) -> RowFile:
     except UnicodeDecodeError:
         raise RowsError(f"found bytes in {path} that are not UTF-8", SAVE_HINT) from None
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
     except csv.Error as error:
         message = f"found no comma-separated values in line {reader.line_num} of {path}: {error}"
         raise RowsError(message, SAVE_HINT) from None
@@ -164,7 +166,8 @@ def _read(path: str, _changed_ns: int, _size_bytes: int) -> RowFile:
     return RowFile(headings, tuple(rows))
 
 
-def _unreadable(path: str, error: OSError | ValueError) -> RowsError:
+def unreadable(path: str, error: OSError | ValueError) -> RowsError:
+    """Returns the error of a file that cannot be read."""
     reason = error.strerror if isinstance(error, OSError) else str(error)
     message = f"found {path}, which cannot be read: {reason}"
     return RowsError(message, "a relative path is from the folder of the scenario file")
@@ -195,6 +198,7 @@ class VariableKind(Enum):
     SEQUENCE = "seq"
     TIME = "time"
     STAMP = "stamp"
+    RECORDED = "recorded"
 
 
 CLIENT = frozenset(
@@ -208,6 +212,7 @@ NUMERIC = frozenset(VariableKind) - {
     VariableKind.ROW,
     VariableKind.HEX,
     VariableKind.STAMP,
+    VariableKind.RECORDED,
 }
 """Kinds that are always a number as JSON writes it."""
 
@@ -526,6 +531,7 @@ _PLAIN = {
     "seq": VariableKind.SEQUENCE,
     "time": VariableKind.TIME,
     "stamp": VariableKind.STAMP,
+    "recorded": VariableKind.RECORDED,
 }
 _TOKEN = re.compile(r"\{\{|\}\}|\{(?P<variable>[^}]*)\}|[^{}]+")
 _ARITHMETIC = re.compile(r"n([%/])(\d{1,20})", re.ASCII)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedTls
+from pubstorm.contract.protocol import PlannedPublication
 from pubstorm.contract.template import Template
 from pubstorm.errors import FleetError
 from pubstorm.fleet.incarnation import Slot
@@ -133,7 +134,16 @@ def _moved(population: PlannedPopulation) -> PlannedPopulation:
         if tls.psk is not None:
             changes["psk"] = tls.psk.model_copy(update={"file": _there(tls.psk.file)})
         tls = tls.model_copy(update=changes)
-    return population.model_copy(update={"rows": rows, "tls": tls})
+    publications = tuple(map(_moved_publication, population.publications))
+    return population.model_copy(update={"rows": rows, "tls": tls, "publications": publications})
+
+
+def _moved_publication(publication: PlannedPublication) -> PlannedPublication:
+    recorded = publication.recorded
+    if recorded is None:
+        return publication
+    payload = recorded.model_copy(update={"file": _there(recorded.file)})
+    return publication.model_copy(update={"payload": payload})
 
 
 def _shared(plan: Plan) -> Iterator[tuple[str, Path]]:
@@ -141,6 +151,7 @@ def _shared(plan: Plan) -> Iterator[tuple[str, Path]]:
     for population in plan.populations:
         tls = population.tls
         paths = [population.rows.file] if population.rows is not None else []
+        paths += {each.recorded.file for each in population.publications if each.recorded}
         if tls is not None:
             paths += [path for path in (tls.ca, tls.psk and tls.psk.file) if path]
             if _has_one_certificate(tls):

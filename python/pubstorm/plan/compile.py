@@ -17,12 +17,13 @@ from pydantic import BaseModel
 from pubstorm.contract import RATE_MIN_PER_S, plan, protocol
 from pubstorm.contract.offered_load import clients_at, most_at_a_target, target_of, template_of
 from pubstorm.contract.protocol import SOURCES_MAX, Target
+from pubstorm.contract.recorded import read_recorded
 from pubstorm.contract.template import NUMERIC, Template, Variable, VariableKind
 from pubstorm.plan.stages import planned_stages
 from pubstorm.quantities import SECOND_NS, PartOf
 from pubstorm.scenario.base import Part, every_key
 from pubstorm.scenario.credentials import Tls
-from pubstorm.scenario.flows import Publication, Subscription, properties_of
+from pubstorm.scenario.flows import Publication, Replay, Subscription, properties_of
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population, RunParts
 from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, mean_subscribed_ns, shares_of
@@ -234,7 +235,7 @@ def _population(
             )
             for each in played.population.filters
         ),
-        publications=tuple(map(_publication, played.population.flows)),
+        publications=tuple(_publication(each, played) for each in played.population.flows),
         responds=None
         if responds is None
         else plan.PlannedResponds(qos=responds.qos, bytes=responds.size),
@@ -305,10 +306,10 @@ def _flapping(scenario: Scenario, played: PopulationShare) -> plan.PlannedFlappi
     )
 
 
-def _publication(publication: Publication) -> protocol.PlannedPublication:
+def _publication(publication: Publication, played: PopulationShare) -> protocol.PlannedPublication:
     planned = {
         "pace": _pace(publication),
-        "payload": _payload(publication),
+        "payload": _recorded(publication, played) or _payload(publication),
         "properties": tuple(properties_of(publication)),
         "qos": publication.level,
     }
@@ -316,7 +317,37 @@ def _publication(publication: Publication) -> protocol.PlannedPublication:
     return protocol.PlannedPublication(**{**alike, **planned})
 
 
+def _recorded(publication: Publication, played: PopulationShare) -> protocol.RecordedPayload | None:
+    """Returns the recorded messages of a publication; None if it has a schedule of its own. The
+    first recorded client belongs to the first client of the whole population."""
+    replay: Replay | None = getattr(publication, "replay", None)
+    if replay is None:
+        return None
+    file = read_recorded(replay.file)
+    kind = file.kind(publication.level, bool(getattr(publication, "retain", False)))
+    return protocol.RecordedPayload(
+        file=replay.file,
+        first=played.population.first - played.start,
+        clients=file.clients,
+        mean_bytes=kind.bytes_mean,
+        max_bytes=kind.bytes_max,
+        shift_ns=replay.shift,
+    )
+
+
+def _recorded_period_ns(replay: Replay, publication: Publication) -> int:
+    """Returns the mean time between two messages of a recorded client."""
+    file = read_recorded(replay.file)
+    messages = file.kind(publication.level, bool(getattr(publication, "retain", False))).messages
+    return max(1, (file.last_ns + 1) * file.clients // max(1, messages))
+
+
 def _pace(publication: Publication) -> protocol.OpenPace | protocol.ClosedPace:
+    replay: Replay | None = getattr(publication, "replay", None)
+    if replay is not None:
+        alike = _alike(publication, Publication, protocol.OpenPace)
+        period_ns = _recorded_period_ns(replay, publication)
+        return protocol.OpenPace(period_ns=period_ns, **alike)
     rate_per_s = publication.rate_per_s
     if rate_per_s is None:
         return protocol.ClosedPace()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from pubstorm.contract.template import RECORDED
 from pubstorm.metrics.expressions import Expression, Threshold
 from pubstorm.metrics.metric import Doing, Zero
 from pubstorm.metrics.populations import POPULATIONS
@@ -38,7 +39,9 @@ def covers(topic_filter: str, topic: str) -> bool:
 
 def may_match(topic_filter: str, topic: str) -> bool:
     """Returns False if a filter matches the topic of no client, where both are templates. A shared
-    filter is the one behind its group."""
+    filter is the one behind its group. A recorded topic has any levels."""
+    if RECORDED in topic:
+        return True
     levels, names = _levels(topic_filter), _levels(topic)
     if levels[0] == "$share":
         levels = levels[2:]

@@ -25,7 +25,13 @@ from pydantic import (
 from pubstorm.contract import RATE_MAX_PER_S, RATE_MIN_PER_S
 from pubstorm.contract.capabilities import U16_MAX, MqttVersion
 from pubstorm.contract.protocol import IDENTIFIER_MAX, U32_MAX, Target, parse_sources, parse_targets
-from pubstorm.contract.template import MisplacedError, Template, TemplateError, VariableKind
+from pubstorm.contract.template import (
+    RECORDED,
+    MisplacedError,
+    Template,
+    TemplateError,
+    VariableKind,
+)
 from pubstorm.metrics.expressions import Expression, Threshold, parse_expression, parse_threshold
 from pubstorm.quantities import (
     KINDS,
@@ -146,6 +152,16 @@ def topic(value: object) -> str:
     _check(source, template.check_topic)
     if any(isinstance(part, str) and set(part) & {"+", "#"} for part in template.parts):
         raise UnfitError(value, "is a topic without the wildcards + and #")
+    return source
+
+
+def published_topic(value: object) -> str:
+    """A template of a topic name, or `{recorded}` once with texts of the client around it."""
+    source = text(value)
+    before, recorded, after = source.partition(RECORDED)
+    if not recorded:
+        return topic(value)
+    client_topic(f"{before}recorded{after}")
     return source
 
 
@@ -494,6 +510,7 @@ ClientData = Annotated[str, BeforeValidator(client_data), _json("template"), TEM
 ClientPath = Annotated[ClientText, AfterValidator(absolute_for_client)]
 FlowTopic = Annotated[str, BeforeValidator(flow_topic), _json("topic template"), TEMPLATE]
 Topic = Annotated[str, BeforeValidator(topic), _json("topic template"), TEMPLATE]
+PublishedTopic = Annotated[str, BeforeValidator(published_topic), _json("topic template"), TEMPLATE]
 FlowFilter = Annotated[str, BeforeValidator(flow_topic), _json("topic filter template"), TEMPLATE]
 ClientTopic = Annotated[str, BeforeValidator(client_topic), _json("topic template"), TEMPLATE]
 TopicFilter = Annotated[

@@ -20,15 +20,18 @@ from pubstorm.scenario.fields import (
     ClientData,
     ClientText,
     ClientTopic,
+    Duration,
     Flag,
     FlowFilter,
     FlowTopic,
     Name,
+    PathText,
     Payload,
     PositiveDuration,
     PropertyData,
     PropertyText,
     PublicationRate,
+    PublishedTopic,
     QoS,
     QueueGroup,
     Rate,
@@ -157,6 +160,18 @@ class Size(Part):
     """Standard deviation of a normal distribution, as a share of the mean."""
 
 
+class Replay(Part):
+    """Recorded messages, which `pubstorm record` writes; a plain text is the path of the file."""
+
+    SHORT_FOR: ClassVar[str | None] = "file"
+
+    file: PathText
+    """Path of the file, from the folder of the scenario file."""
+    shift: Duration = SECOND_NS
+    """Clients beyond the recorded ones play the same messages, each client later by a time of up to
+    this one. 0: at the same instants."""
+
+
 class Publication(Part):
     """The flow of messages that a publisher sends in publish stages."""
 
@@ -207,8 +222,9 @@ class Publication(Part):
 class MqttPublication(Publication):
     """A flow of messages that every client sends in publish stages."""
 
-    topic: Topic
-    """Topic; with a range `{a..b}` or a choice `{red|green}`, each message has the next value."""
+    topic: PublishedTopic
+    """Topic; with a range `{a..b}` or a choice `{red|green}`, each message has the next value. With
+    `replay`, `{recorded}` is the recorded topic."""
     qos: QoS = 0
     """QoS of the messages."""
     retain: Flag = False
@@ -243,6 +259,10 @@ class MqttPublication(Publication):
     topic_alias: Annotated[Flag, Mqtt5()] = False
     """MQTT 5: a topic alias replaces the topic after its first message on a connection, as far as
     the broker's Topic Alias Maximum allows."""
+    replay: Replay | None = None
+    """Recorded messages that the clients play, instead of a rate and a size. The topic has
+    `{recorded}` for the topic of the recording. Played are its messages with this `qos` and
+    `retain`."""
     request: Annotated[Flag, Mqtt5()] = False
     """MQTT 5: each message is a request. The correlation data holds the stamp, the answers on
     `response_topic` are its round trips. A subscription of the population receives them."""

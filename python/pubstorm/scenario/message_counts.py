@@ -122,3 +122,6 @@ def _obstacles(
             elif population.stay is not None:
                 found = f"of {name}, which has a lifetime"
                 yield found, "are clients that stay connected", GIVE_A_TIME
+            elif any(getattr(flow, "replay", None) is not None for flow in population.flows):
+                found = f"of {name}, which plays recorded messages"
+                yield found, "are clients with a rate", GIVE_A_TIME

@@ -4,6 +4,7 @@ and that of the proxy `crates/proxy/src/command.rs`."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,14 @@ from pubstorm.contract.commands import AGENT_LINE, COMMAND, ReferenceHello
 from pubstorm.contract.histogram import Histogram, bucket_index, bucket_upper_ns, parts_ns
 from pubstorm.contract.offered_load import OfferedLoad, clients_at, target_of
 from pubstorm.contract.plan import Plan, PlannedAttachment
+from pubstorm.contract.protocol import RecordedPayload
+from pubstorm.contract.recorded import (
+    RecordedMessage,
+    kept_templates,
+    read_recorded,
+    recorded_messages,
+    write_recorded,
+)
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.template import MessageFacts, RowFile, RowTable, Template, TemplateError
 from pubstorm.host.binaries import offered_load
@@ -55,6 +64,27 @@ def test_delays_are_read_as_agreed() -> None:
             # A cell has the middles of its buckets in place of the latencies.
             assert found == pytest.approx(agreed["ns"], rel=0.005), agreed
             assert sum(found.values()) == pytest.approx(histogram.quantile_ns(agreed["quantile"]))
+
+
+def test_recorded_messages_have_the_agreed_facts(tmp_path: Path) -> None:
+    agreed = golden("recorded.json")
+    payload = RecordedPayload.model_validate(agreed["payload"])
+    path = tmp_path / payload.file
+    rows = [RecordedMessage(**row) for row in agreed["rows"]]
+    with path.open("w") as file:
+        write_recorded(file, rows)
+    assert [*recorded_messages(str(path))] == rows
+    found = read_recorded(str(path))
+    kind = found.kind(agreed["qos"], agreed["retain"])
+    assert (found.clients, kind.bytes_max) == (payload.clients, payload.max_bytes)
+    assert kind.bytes_mean == payload.mean_bytes
+    offset = agreed["first"] - payload.first
+    kept = {
+        (client, Template.parse(topic).text(agreed["first"] + client))
+        for topic, client in kept_templates(str(path), agreed["clients"], offset)
+    }
+    played = [(each["client"], m["topic"]) for each in agreed["played"] for m in each["messages"]]
+    assert kept == set(played)
 
 
 def test_the_largest_share_is_that_of_the_first_shard() -> None:

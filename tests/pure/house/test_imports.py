@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "python" / "pubstorm"
 FOREIGN = {
     "click": {
+        "cli.record",
         "cli.run",
         "cli",
         "cli.options",
@@ -33,7 +34,7 @@ FOREIGN = {
     "jinja2": {"report.page"},
     "pandas": {"api.stored"},
     "pyarrow": {"report.data"},
-    "paho": {"topology.observer"},
+    "paho": {"cli.record.subscription", "topology.observer"},
     "google": {"web.metrics"},
     "opentelemetry": {"exports.otlp"},
     "prometheus_client": {"web.metrics"},

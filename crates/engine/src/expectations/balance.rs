@@ -110,8 +110,9 @@ impl Expectations {
     fn balance_topic(&mut self, setup: &Setup, tally: &mut Tally, batch: &mut Batch) -> bool {
         let (population, client, numbers) = (batch.population, batch.client, &batch.numbers);
         let plan = &setup.plan.populations[population];
-        let variants = setup.populations[population].publications[batch.publication].variants;
-        if numbers.is_empty() || batch.variant >= variants.count() {
+        let published = &setup.populations[population].publications[batch.publication];
+        let variants = &published.variants;
+        if numbers.is_empty() || batch.variant >= variants.count(client) {
             return true;
         }
         let below = |end: u64| variants.messages(client, batch.variant, end);
@@ -147,6 +148,6 @@ impl Expectations {
             }
         }
         batch.variant += 1;
-        batch.variant >= variants.count()
+        batch.variant >= variants.count(client)
     }
 }

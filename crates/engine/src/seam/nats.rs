@@ -7,7 +7,7 @@ use nats::client::{ConnectOptions, END, NatsCredentials, encode_publish};
 use nats::{FIRST_SID, HandledOperation, Headers, NatsEvent, ServerError, client, headers, nkey};
 use openssl::pkey::{Id, PKey};
 use openssl::sign::Signer;
-use plan::{Payload, Population, Reason, Template, payload_bytes};
+use plan::{Payload, Population, Reason, Template};
 
 use super::cause::{Broken, Cause, ReasonTexts};
 use super::keep_alive::KeepAlive;
@@ -142,10 +142,7 @@ impl NatsClient {
                 render(template, text);
                 text.len() - block
             }
-            payload => {
-                let sizes = ready.sizes.of(u64::from(sender.client));
-                payload_bytes(payload, sizes, moment.number).unwrap_or(0)
-            }
+            payload => ready.payload_bytes(payload, sender, moment.number),
         };
         if block + bytes > self.session.payload_max() as usize {
             return Polled::Refused(Reason::MessageTooLarge);

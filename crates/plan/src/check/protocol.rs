@@ -2,7 +2,7 @@
 
 use crate::error::{PlanError, require};
 use crate::model::capabilities::{Capabilities, Publications, Secures};
-use crate::model::flows::{Pace, Process, Publication};
+use crate::model::flows::{Late, Pace, Payload, Process, Publication};
 use crate::model::{Choice, Plan, Population};
 
 impl Plan {
@@ -62,6 +62,7 @@ impl Population {
         require(retains || !publication.retain, &format!("{path}.retain"), || {
             "found true, allowed with this protocol is false".into()
         })?;
+        self.check_recorded(publication, path)?;
         let is_even = match publication.pace {
             Pace::Open { spread, jitter, arrivals, .. } => {
                 spread == 0.0 && jitter == 0.0 && arrivals == Process::Even
@@ -70,6 +71,28 @@ impl Population {
         };
         require(varies_pace || is_even, &format!("{path}.pace"), || {
             "found spread, jitter or Poisson arrivals, allowed with this protocol is none".into()
+        })
+    }
+
+    /// Checks that a recorded topic has recorded messages, and the other way round.
+    fn check_recorded(&self, publication: &Publication, path: &str) -> Result<(), PlanError> {
+        let is_recorded = matches!(publication.payload, Payload::Recorded(_));
+        let same = publication.topic.is_recorded() == is_recorded;
+        require(same, &format!("{path}.topic"), || {
+            "needed is {recorded} with recorded messages, and only there".into()
+        })?;
+        let Payload::Recorded(recording) = &publication.payload else { return Ok(()) };
+        let is_plain = publication.topic.variants() == 1
+            && !(publication.topic_alias || publication.request)
+            && matches!(publication.pace, Pace::Open { burst: 1, late: Late::Send, .. });
+        require(is_plain && self.mqtt().is_some(), path, || {
+            "allowed with recorded messages is MQTT with a schedule that sends late messages, \
+             without further topics, bursts, topic aliases and requests"
+                .into()
+        })?;
+        let possible = recording.clients > 0 && recording.first <= self.first;
+        require(possible, &format!("{path}.payload"), || {
+            "needed are recorded clients, the first of them not after the first client".into()
         })
     }
 

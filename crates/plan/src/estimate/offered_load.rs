@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::SECOND_NS;
 use crate::fan_out::FanOut;
-use crate::model::flows::Pace;
+use crate::model::flows::{Pace, Publication};
 use crate::model::{Action, Change, ChangeAction, Lifetime, Plan, PlannedStage, Population};
 
 use crate::schedule::rate_profile::{self, RatePoint};
@@ -292,11 +292,12 @@ impl<'a> MeanReceivers<'a> {
         let key = (population, publication, active.to_vec());
         self.known.entry(key).or_insert_with(|| {
             set_active(fan_out, active);
-            let topic = &plan.populations[population].publications[publication].topic;
+            let published = &plan.populations[population].publications[publication];
+            let topic = &published.topic;
             let clients = active[population];
             let (mut sum, mut counts) = (vec![0u64; active.len()], Vec::new());
             let mut messages = 0u32;
-            for (client, variant) in sampled(clients, topic.variants()) {
+            for (client, variant) in sampled_topics(clients, published) {
                 let text =
                     topic.text(plan.populations[population].first + u64::from(client), variant);
                 fan_out.deliveries(&text, plan.publisher(population, client), &mut counts);
@@ -311,6 +312,14 @@ impl<'a> MeanReceivers<'a> {
 
 fn set_active(fan_out: &mut FanOut, active: &[u32]) {
     active.iter().enumerate().for_each(|(p, &clients)| fan_out.set_receivers(p, clients));
+}
+
+/// Up to [`SAMPLES`] clients with a value of the topic of a publication, evenly spread.
+fn sampled_topics(clients: u32, published: &Publication) -> Box<dyn Iterator<Item = (u32, u32)>> {
+    match published.payload.recorded() {
+        Some(recorded) => Box::new(recorded.sampled(clients, SAMPLES).into_iter()),
+        None => Box::new(sampled(clients, published.topic.variants())),
+    }
 }
 
 /// Up to [`SAMPLES`] clients, each with a value of its template's range, evenly spread over all

@@ -1,10 +1,13 @@
 //! Flows of a plan: the subscriptions and publications of a population, with the schedule and the
 //! payload of messages (`contract/plan.schema.json`).
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::property::Property;
 use crate::model::bounds;
+use crate::schedule::recorded::{Recorded, Recording};
 use crate::text::template::Template;
 
 /// One topic filter of every client of a population.
@@ -166,6 +169,19 @@ pub enum Payload {
         #[serde(default)]
         is_json: bool,
     },
+    /// Sizes of recorded messages. Their instants and topics are recorded too.
+    Recorded(Recording),
+}
+
+impl Payload {
+    /// The recorded messages, once their file is read; `None` for other payloads.
+    #[must_use]
+    pub fn recorded(&self) -> Option<&Arc<Recorded>> {
+        match self {
+            Self::Recorded(recording) => recording.messages.get(),
+            _ => None,
+        }
+    }
 }
 
 /// Order of the values of a range in a topic.

@@ -1,8 +1,11 @@
 //! Order of a publication's topics for a client: a pure function from message number to topic, and
 //! back. Every agent, and a second run, computes the same order; nothing is stored.
 
+use std::sync::Arc;
+
 use crate::model::flows::{Order, Publication};
 use crate::schedule::random::Random;
+use crate::schedule::recorded::Recorded;
 
 /// Separates these draws from draws of schedules and sizes, whose purposes are small.
 const PURPOSE: u64 = 2 << 40;
@@ -11,12 +14,14 @@ const PURPOSE: u64 = 2 << 40;
 const EXCHANGES: u64 = 16;
 
 /// Variants of a publication's topic. Every round of `count` messages visits each variant once. So
-/// message `k` is number `k / count` of its variant in any order.
-#[derive(Clone, Copy, Debug)]
+/// message `k` is number `k / count` of its variant in any order. Variants of recorded messages are
+/// the topics of each client, in the order of its messages.
+#[derive(Clone, Debug)]
 pub struct Variants {
     count: u32,
     /// Source of chance if the order is drawn.
     random: Option<Random>,
+    recorded: Option<Arc<Recorded>>,
 }
 
 impl Variants {
@@ -26,42 +31,54 @@ impl Variants {
     pub fn new(publication: &Publication, seed: u64, index: usize) -> Self {
         let count = publication.topic.variants();
         let shuffled = publication.order == Order::Shuffled && count > 1;
-        Self { count, random: shuffled.then(|| Random::new(seed, PURPOSE + index as u64)) }
+        let random = shuffled.then(|| Random::new(seed, PURPOSE + index as u64));
+        Self { count, random, recorded: publication.payload.recorded().cloned() }
     }
 
-    /// Number of variants.
+    /// Number of variants of `client` (its index over all agents).
     #[must_use]
-    pub const fn count(&self) -> u32 {
-        self.count
+    pub fn count(&self, client: u32) -> u32 {
+        self.recorded.as_ref().map_or(self.count, |recorded| recorded.variants(client))
     }
 
     /// Variant of message `number` of `client` (its index over all agents).
     #[must_use]
     #[inline]
     pub fn of(&self, client: u32, number: u64) -> u32 {
-        match self.random {
-            None => (number % u64::from(self.count)) as u32,
-            Some(random) => self.drawn(random, client, number),
+        match (&self.recorded, self.random) {
+            (Some(recorded), _) => recorded.variant(client, number),
+            (None, None) => (number % u64::from(self.count)) as u32,
+            (None, Some(random)) => self.drawn(random, client, number),
         }
     }
 
-    /// Sequence number of message `number` among the messages of its variant.
+    /// Sequence number of message `number` of `client` among its messages of the same variant.
     #[must_use]
     #[inline]
-    pub const fn sequence(&self, number: u64) -> u64 {
+    pub fn sequence(&self, client: u32, number: u64) -> u64 {
+        match &self.recorded {
+            Some(recorded) => recorded.sequence(client, number),
+            None => self.round(number),
+        }
+    }
+
+    const fn round(&self, number: u64) -> u64 {
         number / self.count as u64
     }
 
     /// Number of messages with `variant` among the first `messages` of `client`.
     #[must_use]
     pub fn messages(&self, client: u32, variant: u32, messages: u64) -> u64 {
+        if let Some(recorded) = &self.recorded {
+            return recorded.messages_on(client, variant, messages);
+        }
         let (rounds, rest) = (messages / u64::from(self.count), messages % u64::from(self.count));
         let in_rest = || u64::from(self.place(client, variant, rounds as u32)) < rest;
         rounds + u64::from(rest > 0 && in_rest())
     }
 
     fn drawn(&self, random: Random, client: u32, number: u64) -> u32 {
-        let round = round(random, client, self.sequence(number) as u32);
+        let round = round(random, client, self.round(number) as u32);
         let place = (number % u64::from(self.count)) as u32;
         (0..EXCHANGES).fold(place, |at, step| exchanged(round.of(step), self.count, at))
     }
@@ -92,7 +109,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn shuffled(count: u32, seed: u64) -> Variants {
-        Variants { count, random: Some(Random::new(seed, 0)) }
+        Variants { count, random: Some(Random::new(seed, 0)), recorded: None }
     }
 
     proptest! {
@@ -121,7 +138,7 @@ mod tests {
             is_shuffled: bool,
         ) {
             let random = is_shuffled.then(|| Random::new(3, 0));
-            let variants = Variants { count, random };
+            let variants = Variants { count, random, recorded: None };
             let number = (1u64 << exponent).saturating_sub(25) + below;
             let next = variants.of(client, number);
             for variant in 0..count {
@@ -130,7 +147,7 @@ mod tests {
                 prop_assert_eq!(more, u64::from(variant == next), "message {}", number);
             }
             let earlier = variants.messages(client, next, number);
-            prop_assert_eq!(variants.sequence(number), earlier);
+            prop_assert_eq!(variants.sequence(client, number), earlier);
         }
 
         #[test]
@@ -141,7 +158,7 @@ mod tests {
             is_shuffled: bool,
         ) {
             let random = is_shuffled.then(|| Random::new(3, 0));
-            let variants = Variants { count, random };
+            let variants = Variants { count, random, recorded: None };
             for variant in 0..count {
                 let drawn = (0..messages).filter(|&k| variants.of(client, k) == variant).count();
                 prop_assert_eq!(variants.messages(client, variant, messages), drawn as u64);

@@ -8,11 +8,14 @@
 
 mod poisson;
 
+use std::sync::Arc;
+
 use crate::model::flows::{Pace, Payload, Phase, Process};
 use crate::schedule::random::Random;
+use crate::schedule::recorded::Recorded;
 
 /// Schedule of one publication for all clients of a population.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Pacer {
     period_ns: f64,
     spread: f64,
@@ -21,6 +24,8 @@ pub struct Pacer {
     burst: u64,
     is_poisson: bool,
     random: Random,
+    /// Messages whose instants are recorded.
+    recorded: Option<Arc<Recorded>>,
 }
 
 impl Pacer {
@@ -37,9 +42,16 @@ impl Pacer {
                 burst: u64::from(burst.max(1)),
                 is_poisson: arrivals == Process::Poisson,
                 random: Random::new(seed, purpose),
+                recorded: None,
             }),
             Pace::Closed => None,
         }
+    }
+
+    /// The schedule of recorded messages, if there are some.
+    #[must_use]
+    pub fn of_recorded(self, recorded: Option<&Arc<Recorded>>) -> Self {
+        Self { recorded: recorded.cloned(), ..self }
     }
 
     /// Shortest period of any client, in nanoseconds.
@@ -63,6 +75,9 @@ impl Pacer {
     #[must_use]
     #[inline]
     pub fn due_ns(&self, client: u32, place: u64) -> u64 {
+        if let Some(recorded) = &self.recorded {
+            return recorded.due_ns(client, place);
+        }
         if self.is_poisson {
             return poisson::Train::new(self, client).due_ns(place);
         }
@@ -86,6 +101,9 @@ impl Pacer {
     /// Place of the first message of `client` scheduled at `elapsed_ns` or later.
     #[must_use]
     pub fn first_from(&self, client: u32, elapsed_ns: u64) -> u64 {
+        if let Some(recorded) = &self.recorded {
+            return recorded.first_from(client, elapsed_ns);
+        }
         if self.is_poisson {
             return poisson::Train::new(self, client).first_from(elapsed_ns);
         }
@@ -126,7 +144,7 @@ impl Pacer {
 }
 
 /// Size of the payload of message `sequence` of a client, in bytes; `None` for text, whose template
-/// gives the size. `random` is the stream of the client's publication.
+/// gives the size, and for recorded messages. `random` is the stream of the client's publication.
 #[must_use]
 pub fn payload_bytes(payload: &Payload, random: Random, sequence: u64) -> Option<usize> {
     match *payload {
@@ -135,7 +153,7 @@ pub fn payload_bytes(payload: &Payload, random: Random, sequence: u64) -> Option
             let deviation = random.of(sequence).normal() * f64::from(sd_bytes);
             Some((f64::from(mean_bytes) + deviation).round().max(0.0) as usize)
         }
-        Payload::Text { .. } => None,
+        Payload::Text { .. } | Payload::Recorded(_) => None,
     }
 }
 

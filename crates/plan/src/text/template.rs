@@ -4,6 +4,7 @@
 //! - `{n}`, `{n%K}` and `{n/K}` are the client's number, its remainder and its quotient.
 //! - `{row.NAME}` is the value of a column in the client's row of a file.
 //! - `{a..b}` is a range with both ends, `{red|green}` a choice.
+//! - `{recorded}` is the topic of a recorded message.
 //! - `{random a..b}`, `{hex N}`, `{seq}`, `{time}` and `{stamp}` belong to a message.
 //! - `{{` and `}}` are literal braces.
 
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::stamp::Stamp;
 use crate::schedule::random::Random;
+use crate::schedule::recorded::Recorded;
 use crate::text::rows::Column;
 
 pub(crate) use level::{Level, Levels};
@@ -237,6 +239,37 @@ impl Template {
             }
         }
         Ok(())
+    }
+
+    /// Sets the messages that `{recorded}` refers to, once; before the call their topics are empty.
+    pub fn bind_recorded(&self, recorded: &Arc<Recorded>) {
+        for variable in self.variables() {
+            if let Variable::Recorded(messages) = variable {
+                messages.set(recorded);
+            }
+        }
+    }
+
+    /// Returns `true` if the template contains `{recorded}`.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.variables().any(|variable| matches!(variable, Variable::Recorded(_)))
+    }
+
+    /// Returns `true` if all variables follow from the number of a client.
+    pub(crate) fn is_of_numbers(&self) -> bool {
+        self.variables().all(|variable| {
+            matches!(variable, Variable::Number | Variable::Remainder(_) | Variable::Quotient(_))
+        })
+    }
+
+    /// Returns `true` if a text of a client may begin with this character.
+    pub(crate) fn may_begin_with(&self, character: char) -> bool {
+        match self.parts.first() {
+            Some(Part::Literal(text)) => text.starts_with(character),
+            Some(Part::Variable(variable)) => variable.may_begin_with(character),
+            None => false,
+        }
     }
 
     /// Parts of the template, in order.

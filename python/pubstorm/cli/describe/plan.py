@@ -29,6 +29,7 @@ from pubstorm.contract.protocol import (
     NatsProtocol,
     OpenPace,
     PlannedPublication,
+    RecordedPayload,
 )
 from pubstorm.host.binaries import offered_load
 from pubstorm.host.preflight import queues_bytes
@@ -359,6 +360,10 @@ def _size(publication: PlannedPublication) -> str:
             return write_bytes(size_bytes)
         case GaussianPayload(mean_bytes=mean_bytes, sd_bytes=sd_bytes):
             return f"{write_bytes(mean_bytes)} ± {write_bytes(sd_bytes)}"
+        case RecordedPayload(mean_bytes=mean_bytes, max_bytes=max_bytes):
+            return (
+                f"recorded, {write_bytes(mean_bytes)} in the mean, up to {write_bytes(max_bytes)}"
+            )
         case text:
             return f"the text {text.template!r}"
 
@@ -368,6 +373,7 @@ def _pace(publication: PlannedPublication) -> str:
     if not isinstance(pace, OpenPace):
         return "as fast as it can"
     mean = " in the mean (Poisson arrivals)" if pace.arrivals == "poisson" else ""
+    mean = " in the mean (recorded instants)" if publication.recorded else mean
     if pace.burst == 1:
         return f"every {write_duration(pace.period_ns)}{mean}"
     return f"bursts of {pace.burst:,} every {write_duration(pace.burst * pace.period_ns)}{mean}"

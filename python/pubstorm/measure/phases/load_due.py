@@ -41,7 +41,8 @@ class LoadDue:
     burst: int
     """Messages that are due at one instant, since their clients are aligned."""
     is_open: bool
-    """True if all of it is open loop; a closed loop has nothing due by a clock."""
+    """True if all of it is open loop at a steady rate. A closed loop has nothing due by a
+    clock, and recorded messages have no steady rate."""
     lump: int = 0
     """Most messages that a client sends at once, if it sends several."""
     scatter: float = 1.0
@@ -91,7 +92,7 @@ def load_due(
     paced = [flow for flow in flows if flow.per_s >= MINOR_SHARE * sent_per_s > 0]
     publishers = {flow.population for flow in flows}
     closed = any(
-        not isinstance(publication.pace, OpenPace)
+        not isinstance(publication.pace, OpenPace) or publication.recorded is not None
         for index in populations
         for publication in plan.populations[index].publications
     )
@@ -165,8 +166,9 @@ def _flows(plan: Plan, publishing: Publishing, populations: Sequence[int]) -> It
         lifetime, factor = population.lifetime, publishing.factors.get(index, 1.0)
         there = clients if lifetime is None else clients * lifetime.share_there
         for publication in population.publications:
-            if isinstance(publication.pace, OpenPace) and clients and factor:
-                yield _Flow(index, publication, publication.pace, there, factor)
+            pace = None if publication.recorded else publication.pace
+            if isinstance(pace, OpenPace) and clients and factor:
+                yield _Flow(index, publication, pace, there, factor)
 
 
 TICKS_MAX = 100_000

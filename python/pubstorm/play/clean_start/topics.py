@@ -8,11 +8,19 @@ from dataclasses import dataclass, replace
 
 from pubstorm.contract.offered_load import has_stamped_text, template_of
 from pubstorm.contract.plan import Plan, PlannedPopulation
-from pubstorm.contract.protocol import FixedPayload, GaussianPayload
-from pubstorm.contract.template import STAMP_BYTES, Template, Variable, run_tags
+from pubstorm.contract.protocol import (
+    FixedPayload,
+    GaussianPayload,
+    PlannedPublication,
+    RecordedPayload,
+)
+from pubstorm.contract.recorded import kept_count, kept_templates, read_recorded
+from pubstorm.contract.template import RECORDED, STAMP_BYTES, Template, Variable, run_tags
 
 OWN_TOPICS_MAX = 200_000
 """Topics that are rendered to be recognised."""
+RECORDED_FILTERS_MAX = 100
+"""Recorded topics that have a filter each; of more, first levels have."""
 SYS = "$SYS"
 """First level of the topics in which brokers report."""
 
@@ -77,12 +85,16 @@ def kept_topics(plan: Plan) -> int:
         population.clients * template_of(population, topic).variants
         for population in plan.populations
         for topic, _ in _kept(population)
+    ) + sum(
+        kept_count(payload.file, population.clients)
+        for population in plan.populations
+        for _, payload in _recorded(population)
     )
 
 
 def keeps_messages(plan: Plan) -> bool:
     """True if clients of the plan may leave retained messages."""
-    return any(True for population in plan.populations for _ in _kept(population))
+    return any(any(_kept(each)) or any(_recorded(each)) for each in plan.populations)
 
 
 def _publishers(plan: Plan) -> Iterator[tuple[str, FirstPublisher]]:
@@ -93,12 +105,18 @@ def _publishers(plan: Plan) -> Iterator[tuple[str, FirstPublisher]]:
                 publisher = FirstPublisher(index, client, stamps)
                 for variant in range(template.variants):
                     yield template.text(population.first + client, variant), publisher
+        for publication, payload in _recorded(population):
+            offset = population.first - payload.first
+            for source, client in kept_templates(payload.file, population.clients, offset):
+                template = template_of(population, publication.topic.replace(RECORDED, source))
+                publisher = FirstPublisher(index, client, stamps=True)
+                yield template.text(population.first + client), publisher
 
 
 def _kept(population: PlannedPopulation) -> Iterator[tuple[str, bool]]:
     """Topics with retained messages, and whether their payloads have a stamp."""
     for publication in population.publications:
-        if not publication.retain:
+        if not publication.retain or publication.recorded is not None:
             continue
         match publication.payload:
             case FixedPayload(bytes=size_bytes):
@@ -111,11 +129,27 @@ def _kept(population: PlannedPopulation) -> Iterator[tuple[str, bool]]:
         yield population.will.topic, False
 
 
+def _recorded(
+    population: PlannedPopulation,
+) -> Iterator[tuple[PlannedPublication, RecordedPayload]]:
+    """Publications of recorded messages that the broker keeps."""
+    for publication in population.publications:
+        if publication.retain and publication.recorded is not None:
+            yield publication, publication.recorded
+
+
 def _templates(plan: Plan) -> Iterator[str]:
     for population in plan.populations:
         if not population.can.keeps_state:
             continue
-        yield from (publication.topic for publication in population.publications)
+        for publication in population.publications:
+            if publication.recorded is None:
+                yield publication.topic
+            else:
+                sources = {source for _, source in read_recorded(publication.recorded.file).kept}
+                firsts = {source.partition("/")[0] + "/#" for source in sources}
+                looked_for = sources if len(sources) <= RECORDED_FILTERS_MAX else firsts
+                yield from (publication.topic.replace(RECORDED, each) for each in looked_for)
         yield from (subscription.filter for subscription in population.subscriptions)
         if population.will is not None:
             yield population.will.topic

@@ -12,7 +12,7 @@ from math import ceil
 
 from pubstorm.contract import TARGET_BROKER, split_member
 from pubstorm.contract.protocol import Target
-from pubstorm.contract.template import Template, VariableKind
+from pubstorm.contract.template import RECORDED, Template, VariableKind
 from pubstorm.quantities import describe, write_count, write_duration, write_share
 from pubstorm.scenario.base import broken_rules
 from pubstorm.scenario.checks.brokers import (
@@ -24,6 +24,7 @@ from pubstorm.scenario.checks.brokers import (
 from pubstorm.scenario.checks.populations import (
     check_lives,
     check_payloads,
+    check_replays,
     check_retained,
     check_round_trips,
     check_rows,
@@ -131,6 +132,12 @@ PUBLICATIONS_MAX = 32_767
 PORTS_END = 65_536
 PACES = ("rate", "interval", "total_rate")
 """Keys of a publication, one of which sets its pace."""
+REPLACED = (
+    *PACES,
+    *("order", "burst", "size", "payload", "phase", "late", "arrivals", "jitter", "spread"),
+    *("topic_alias", "request"),
+)
+"""Keys of a publication that a recording replaces."""
 FREE_HINT = "leave port out: then free ones are taken"
 
 
@@ -221,6 +228,7 @@ def _check_sources(scenario: Scenario) -> Iterator[Finding]:
 def check_files(scenario: Scenario) -> Iterator[Finding]:
     """Yields the problems of files that the scenario names. Their paths are absolute."""
     yield from check_rows(scenario)
+    yield from check_replays(scenario)
     yield from check_rate_files(scenario)
 
 
@@ -262,6 +270,12 @@ def _check_publication(publication: At) -> Iterator[Finding]:
         return
     path = publication.path
     paces = [key for key in PACES if publication[key].data is not None]
+    if publication["replay"].data is not None:
+        paces = ["replay"]
+        yield from _check_replay(publication)
+    elif RECORDED in str(publication["topic"].data):
+        message = f"found {RECORDED} without replay, needed is a file of recorded messages"
+        yield (*path, "topic"), message, "write replay: FILE.csv"
     if len(paces) != 1:
         found = " and ".join(paces) or "no rate"
         yield path, f"found {found}, needed is one of rate, interval and total_rate", None
@@ -280,6 +294,18 @@ def _check_publication(publication: At) -> Iterator[Finding]:
             if key in publication:
                 message = f"found {key} with arrivals poisson, allowed is {key} with even arrivals"
                 yield (*path, key), message, "Poisson arrivals are at random already"
+
+
+def _check_replay(publication: At) -> Iterator[Finding]:
+    """Yields keys of a schedule beside that of a recording, and a topic without its topics."""
+    path = publication.path
+    for key in REPLACED:
+        if publication[key].data not in (None, False):
+            message = f"found {key} with replay, allowed is replay without it"
+            yield (*path, key), message, "instants, topics and sizes are those of the recording"
+    if RECORDED not in str(publication["topic"].data):
+        message = f"found a topic without {RECORDED}, needed is it with replay"
+        yield (*path, "topic"), message, f"write topic: '{RECORDED}'"
 
 
 def _check_population(path: Path, name: str, names: Sequence[str]) -> Iterator[Finding]:

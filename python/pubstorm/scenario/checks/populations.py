@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from pubstorm.contract.recorded import TOPIC_BYTES_MAX, read_recorded
 from pubstorm.contract.template import (
+    RECORDED,
     STAMP_BYTES,
     RowFile,
     RowsError,
@@ -23,7 +25,7 @@ from pubstorm.scenario.defaults import covers, may_match
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.fields import NUL_HINT, WITHOUT_NUL, payload_texts, texts_of
-from pubstorm.scenario.flows import MqttPublication, MqttSubscription
+from pubstorm.scenario.flows import MqttPublication, MqttSubscription, Publication
 from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Connecting, Flapping, Population, Rows
@@ -63,6 +65,42 @@ def check_rows(scenario: Scenario) -> Iterator[Finding]:
             continue
         counted = list(_check_count(within, population, population.rows, file))
         yield from counted or _check_columns(within, population, file)
+
+
+def check_replays(scenario: Scenario) -> Iterator[Finding]:
+    """Files of recorded messages, whose paths are absolute."""
+    for name, population in scenario.populations.items():
+        parts: list[tuple[Path, Sequence[Publication]]] = [((), population.flows)]
+        if isinstance(population, MqttClients):
+            shares = population.shares.items()
+            parts += [(("shares", share), each.publications or ()) for share, each in shares]
+        for within, flows in parts:
+            for number, flow in enumerate(flows):
+                replay = getattr(flow, "replay", None)
+                if replay is not None:
+                    path = ("populations", name, *within, "publications", number)
+                    yield from _check_replay(path, flow, replay.file)
+
+
+def _check_replay(path: Path, flow: Publication, name: str) -> Iterator[Finding]:
+    try:
+        file = read_recorded(name)
+    except RowsError as error:
+        yield (*path, "replay"), error.message, error.hint
+        return
+    kind = (flow.level, bool(getattr(flow, "retain", False)))
+    if kind not in file.kinds:
+        described = [_kind(*each) for each in sorted(file.kinds)]
+        message = f"found no recorded messages with {_kind(*kind)} in {name}"
+        yield path, f"{message}, there are some with {', '.join(described)}", None
+    literal = len(flow.topic.replace(RECORDED, "").encode())
+    if file.topic_bytes_max + literal > TOPIC_BYTES_MAX:
+        message = f"found topics of up to {file.topic_bytes_max + literal} bytes"
+        yield (*path, "topic"), f"{message}, allowed are {TOPIC_BYTES_MAX}", None
+
+
+def _kind(qos: int, retain: bool) -> str:
+    return f"qos: {qos}, retain: {str(retain).lower()}"
 
 
 def _without_rows(name: str, population: Population) -> Iterator[Finding]:

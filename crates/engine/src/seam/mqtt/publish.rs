@@ -8,7 +8,6 @@ use mqtt::{
 };
 use plan::{
     Payload, Population, PropertyValue, Publication, Reason, STAMP_PROPERTY, Stamp, Template,
-    payload_bytes,
 };
 
 use super::{MqttScratch, MqttSetup, TokenSession, qos};
@@ -143,10 +142,7 @@ fn append(
             template.render_message(sender.n, variant, &ready.facts(sender, moment, variant), text);
             text.len()
         }
-        payload => {
-            let sizes = ready.sizes.of(u64::from(sender.client));
-            payload_bytes(payload, sizes, moment.number).unwrap_or(0)
-        }
+        payload => ready.payload_bytes(payload, sender, moment.number),
     };
     let header = PublishHeader {
         dup: delivery.dup,

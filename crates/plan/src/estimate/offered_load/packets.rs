@@ -54,6 +54,7 @@ pub(super) fn message_bytes(population: &Population, publication: &Publication) 
         Payload::Fixed { bytes } => *bytes as usize,
         Payload::Gaussian { mean_bytes, .. } => *mean_bytes as usize,
         Payload::Text { template, .. } => template.message_bytes_max(n, 0),
+        Payload::Recorded(recording) => recording.mean_bytes as usize,
     };
     let topic = publication.topic.rendered_bytes(n, 0);
     if population.mqtt().is_none() {

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{sampled, set_active};
+use super::{sampled, sampled_topics, set_active};
 use crate::fan_out::FanOut;
 use crate::fan_out::numbers::Numbers;
 use crate::model::flows::Publication;
@@ -107,14 +107,15 @@ fn unreceived(
     fan_out: &FanOut,
 ) -> Option<Unmatched> {
     let first = plan.populations[population].first;
-    let topic = &plan.populations[population].publications[publication].topic;
+    let published = &plan.populations[population].publications[publication];
+    let topic = &published.topic;
     let mut counts = Vec::new();
     let mut is_lost = |(client, variant)| {
         let text = topic.text(first + u64::from(client), variant);
         fan_out.deliveries(&text, plan.publisher(population, client), &mut counts);
         counts.iter().all(|&count| count == 0).then_some(text)
     };
-    summed_up(sampled(clients, topic.variants()).map(&mut is_lost))
+    summed_up(sampled_topics(clients, published).map(&mut is_lost))
 }
 
 fn unpublished(

@@ -71,7 +71,9 @@ fn level(parts: &[Part], grammar: Option<&Grammar>) -> Result<Level, TemplateErr
         match part {
             Part::Literal(text) => texts[usize::from(variable.is_some())].push_str(text),
             Part::Variable(found) => {
-                if variable.replace(found.clone()).is_some() {
+                // The topic of a recorded message has several levels.
+                let is_topic = matches!(found, Variable::Recorded(_));
+                if variable.replace(found.clone()).is_some() || is_topic {
                     let text: String = parts.iter().map(ToString::to_string).collect();
                     return Err(TemplateError::Level(text));
                 }

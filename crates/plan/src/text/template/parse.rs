@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::variable::{Decimals, Row, Variable};
 use super::{Part, TemplateError};
+use crate::schedule::recorded::Messages;
 
 /// Largest number of values of a range.
 const RANGE_VALUES_MAX: u64 = 65_536;
@@ -53,6 +54,7 @@ fn variable(text: &str) -> Option<Variable> {
         ("n", None) => return Some(Variable::Number),
         ("seq", None) => return Some(Variable::Sequence),
         ("time", None) => return Some(Variable::Time),
+        ("recorded", None) => return Some(Variable::Recorded(Messages::default())),
         ("stamp", None) => return Some(Variable::Stamp),
         ("hex", Some(digits)) => return hex(digits),
         ("random", Some(ends)) => return random(ends),

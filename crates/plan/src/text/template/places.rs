@@ -90,6 +90,7 @@ impl Variable {
         match self {
             Self::Number | Self::Remainder(_) | Self::Quotient(_) | Self::Row(_) => true,
             Self::Range { .. } | Self::Choice(_) => place != Place::Client,
+            Self::Recorded(_) => matches!(place, Place::Topic(_)),
             _ => matches!(place, Place::Property | Place::Payload | Place::Json),
         }
     }
@@ -113,6 +114,7 @@ impl fmt::Display for Variable {
             Self::Range { from, to } => write!(f, "{{{from}..{to}}}"),
             Self::Choice(options) => write!(f, "{{{}}}", options.join("|")),
             Self::Row(row) => write!(f, "{{row.{}}}", row.name),
+            Self::Recorded(_) => f.write_str("{recorded}"),
             Self::Random(_) => f.write_str("{random a..b}"),
             Self::Hex(digits) => write!(f, "{{hex {digits}}}"),
             Self::Sequence => f.write_str("{seq}"),

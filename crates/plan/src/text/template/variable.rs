@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Part, Rendering};
 use crate::record::stamp::STAMP_TEXT_BYTES;
+use crate::schedule::recorded::Messages;
 use crate::text::rows::Column;
 
 /// Content of a pair of braces.
@@ -12,9 +13,14 @@ pub(crate) enum Variable {
     Number,
     Remainder(u64),
     Quotient(u64),
-    Range { from: u64, to: u64 },
+    Range {
+        from: u64,
+        to: u64,
+    },
     Choice(Box<[Box<str>]>),
     Row(Row),
+    /// The topic of a recorded message.
+    Recorded(Messages),
     Random(Decimals),
     Hex(u32),
     Sequence,
@@ -85,6 +91,9 @@ impl Variable {
                 .column()
                 .is_some_and(|column| column.values().any(|value| value.starts_with(character))),
             Self::Choice(options) => options.iter().any(|option| option.starts_with(character)),
+            Self::Recorded(messages) => messages.get().is_some_and(|recorded| {
+                recorded.templates().iter().any(|topic| topic.may_begin_with(character))
+            }),
             _ => false,
         }
     }
@@ -109,6 +118,12 @@ impl Variable {
         }
         match (self, context.message) {
             (Self::Row(row), _) => out.extend_from_slice(row.value(context.n).as_bytes()),
+            (Self::Recorded(messages), _) => {
+                let recorded = messages.get();
+                if let Some(topic) = recorded.and_then(|r| r.topic(context.n, context.variant)) {
+                    topic.render(context.n, 0, out);
+                }
+            }
             (Self::Choice(options), None) => {
                 out.extend_from_slice(options[context.variant as usize].as_bytes());
             }
@@ -139,6 +154,10 @@ impl Variable {
         match self {
             Self::Row(row) => row.value(context.n).len(),
             Self::Choice(options) => options[context.variant as usize].len(),
+            Self::Recorded(messages) => {
+                let topic = messages.get().and_then(|r| r.topic(context.n, context.variant));
+                topic.map_or(0, |topic| topic.rendered_bytes(context.n, 0))
+            }
             _ => self.whole_number(context).map_or(0, digits),
         }
     }
@@ -147,6 +166,7 @@ impl Variable {
     pub(crate) fn bytes_max(&self) -> usize {
         match self {
             Self::Row(row) => row.column().map_or(0, Column::bytes_max),
+            Self::Recorded(messages) => messages.get().map_or(0, |r| r.topic_bytes_max()),
             Self::Choice(options) => options.iter().map(|option| option.len()).max().unwrap_or(0),
             Self::Hex(digits) => *digits as usize,
             Self::Stamp => STAMP_TEXT_BYTES,
@@ -190,6 +210,11 @@ pub(super) fn rendered_by(parts: &[Part], text: &str) -> bool {
             let ends = (1..=level).filter(|&end| text.is_char_boundary(end));
             let has = |value: &str| row.column().is_some_and(|column| column.has(value));
             ends.into_iter().any(|end| rendered_by(rest, &text[end..]) && has(&text[..end]))
+        }
+        [Part::Variable(Variable::Recorded(messages)), rest @ ..] => {
+            let mut ends = (1..=text.len()).filter(|&end| text.is_char_boundary(end));
+            let is_topic = |topic: &str| messages.get().is_some_and(|r| r.renders(topic));
+            ends.any(|end| rendered_by(rest, &text[end..]) && is_topic(&text[..end]))
         }
         [Part::Variable(_), rest @ ..] => {
             let digits = text.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,0 +1,613 @@
+//! Recorded messages that clients play again: the instants, topics and sizes of one publication, by
+//! recorded client. Client `c` plays recorded client `c % clients`. So more clients are more of the
+//! same kind, at the same rate each. A file has at most [`Recorded::MESSAGES_MAX`] messages.
+
+use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::bounds;
+use crate::record::stamp::STAMP_BYTES;
+use crate::schedule::random::Random;
+use crate::schedule::shard::Shard;
+use crate::text::template::{Template, TemplateError};
+
+/// Separates these draws from draws of other purposes.
+const PURPOSE: u64 = 7 << 40;
+/// An instant that no stage reaches.
+const NEVER_NS: u64 = 1 << 62;
+/// Topics of one client: a stamp has 16 bits for them.
+const CLIENT_TOPICS_MAX: usize = 1 << 16;
+
+/// A file of recorded messages, as the plan describes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recording {
+    /// Path of the file.
+    pub file: String,
+    /// Client number `{n}` of the first recorded client.
+    #[serde(deserialize_with = "bounds::number")]
+    pub first: u64,
+    /// Number of recorded clients.
+    pub clients: u32,
+    /// Mean size of the payloads, in bytes.
+    pub mean_bytes: u32,
+    /// Largest size, in bytes.
+    pub max_bytes: u32,
+    /// Clients beyond the recorded ones are later by up to this time, in nanoseconds.
+    #[serde(deserialize_with = "bounds::number")]
+    pub shift_ns: u64,
+    /// The messages, set when the file is read.
+    #[serde(skip)]
+    pub messages: Messages,
+}
+
+/// Messages of a recording; empty until the file is read.
+#[derive(Clone, Debug, Default)]
+pub struct Messages(OnceLock<Arc<Recorded>>);
+
+impl PartialEq for Messages {
+    /// The file says which messages they are.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Messages {}
+
+impl Messages {
+    /// The messages; `None` until the file is read.
+    #[must_use]
+    #[inline]
+    pub fn get(&self) -> Option<&Arc<Recorded>> {
+        self.0.get()
+    }
+
+    /// Sets the messages, once.
+    pub fn set(&self, recorded: &Arc<Recorded>) {
+        self.0.get_or_init(|| Arc::clone(recorded));
+    }
+}
+
+/// A row of a file of recorded messages.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct RecordedRow<'a> {
+    /// Instant after the start of the recording, in nanoseconds.
+    pub after_ns: u64,
+    /// Recorded client, from 0 on.
+    pub client: u32,
+    /// Template of the topic.
+    pub topic: &'a str,
+    /// Size of the payload, in bytes.
+    pub bytes: u32,
+    /// QoS 0, 1 or 2.
+    pub qos: u8,
+    /// `true` if the broker keeps the message.
+    pub retain: bool,
+}
+
+/// Row that cannot be played.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordedError {
+    /// A client beyond those of the plan.
+    #[error("found client {0}, allowed are numbers below {1}")]
+    Client(u32, u32),
+    /// An instant before that of the row before.
+    #[error("found the instant {0} ns after {1} ns, allowed is the order of time")]
+    Order(u64, u64),
+    /// A size beyond that of the plan.
+    #[error("found {0} bytes, allowed are up to {1}")]
+    Bytes(u32, u32),
+    /// A topic that is no template.
+    #[error("topic '{0}': {1}")]
+    Topic(String, TemplateError),
+    /// A topic with a variable that has no value here.
+    #[error("topic '{0}': allowed are the variables {{n}}, {{n%K}} and {{n/K}}")]
+    Variable(String),
+    /// Too many topics of one client.
+    #[error("found more than {CLIENT_TOPICS_MAX} topics of client {0}, allowed are as many")]
+    Topics(u32),
+    /// Too many rows.
+    #[error("found more than {} messages, allowed are as many", Recorded::MESSAGES_MAX)]
+    Messages,
+}
+
+/// The recorded messages of one publication.
+#[derive(Debug)]
+pub struct Recorded {
+    /// Number of the population's first client.
+    first: u64,
+    /// Recorded client that the first client plays.
+    offset: u32,
+    random: Random,
+    shift_ns: u64,
+    /// Index of the first message of each recorded client; one more at the end.
+    starts: Vec<u32>,
+    /// Messages by client, then by time.
+    messages: Vec<Message>,
+    /// Index in `topics` of the first topic of each recorded client; one more at the end.
+    topic_starts: Vec<u32>,
+    /// The topics of each client.
+    topics: Vec<OwnTopic>,
+    /// Places of the messages on each topic, among those of their client.
+    places: Vec<u32>,
+    /// All topics.
+    templates: Vec<Template>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    after_ns: u64,
+    bytes: u32,
+    /// Number of its topic among those of its client.
+    variant: u32,
+    /// Number among the messages of its client on this topic.
+    sequence: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OwnTopic {
+    /// Index in the templates.
+    template: u32,
+    /// Index in `places` of the first message on the topic.
+    start: u32,
+    /// Number of messages on the topic.
+    count: u32,
+}
+
+impl Recorded {
+    /// Most messages of a file. They take 28 bytes each.
+    pub const MESSAGES_MAX: usize = 10_000_000;
+
+    /// Place of a client among the clients of all shares of its population.
+    const fn place(&self, client: u32) -> usize {
+        client as usize + self.offset as usize
+    }
+
+    /// The recorded client that a client (its index over all agents) plays.
+    fn own(&self, client: u32) -> usize {
+        self.place(client) % (self.starts.len() - 1)
+    }
+
+    fn of(&self, client: u32) -> &[Message] {
+        let own = self.own(client);
+        &self.messages[self.starts[own] as usize..self.starts[own + 1] as usize]
+    }
+
+    fn topics_of(&self, client: u32) -> &[OwnTopic] {
+        let own = self.own(client);
+        &self.topics[self.topic_starts[own] as usize..self.topic_starts[own + 1] as usize]
+    }
+
+    /// Messages of a client (its index over all agents) in one round of the recording.
+    #[must_use]
+    pub fn messages_of(&self, client: u32) -> u64 {
+        self.of(client).len() as u64
+    }
+
+    /// Time by which a client is later than the recorded client that it plays.
+    fn shift_ns(&self, client: u32) -> u64 {
+        let place = self.place(client);
+        let is_recorded = place < self.starts.len() - 1;
+        if is_recorded { 0 } else { self.random.of(place as u64).below(self.shift_ns) }
+    }
+
+    /// Scheduled time of the message of `client` at `place`, in nanoseconds after publishing began.
+    #[must_use]
+    pub fn due_ns(&self, client: u32, place: u64) -> u64 {
+        let message = self.of(client).get(place as usize);
+        message.map_or(NEVER_NS, |message| message.after_ns + self.shift_ns(client))
+    }
+
+    /// Place of the first message of `client` scheduled at `elapsed_ns` or later.
+    #[must_use]
+    pub fn first_from(&self, client: u32, elapsed_ns: u64) -> u64 {
+        let elapsed_ns = elapsed_ns.saturating_sub(self.shift_ns(client));
+        self.of(client).partition_point(|message| message.after_ns < elapsed_ns) as u64
+    }
+
+    /// Message `number` of a client, and the round of the recording that the message belongs to. A
+    /// further publish stage plays the recording once more.
+    fn message(&self, client: u32, number: u64) -> Option<(&Message, u64)> {
+        let own = self.of(client);
+        let round = number.checked_div(own.len() as u64)?;
+        Some((&own[(number % own.len() as u64) as usize], round))
+    }
+
+    /// Size of the payload of message `number` of a client, in bytes: at least that of a stamp.
+    #[must_use]
+    pub fn bytes(&self, client: u32, number: u64) -> usize {
+        let bytes = self.message(client, number).map_or(0, |(message, _)| message.bytes as usize);
+        bytes.max(STAMP_BYTES)
+    }
+
+    /// Number of topics of a client.
+    #[must_use]
+    pub fn variants(&self, client: u32) -> u32 {
+        self.topics_of(client).len() as u32
+    }
+
+    /// Number of the topic of message `number` of a client, among the client's topics.
+    #[must_use]
+    pub fn variant(&self, client: u32, number: u64) -> u32 {
+        self.message(client, number).map_or(0, |(message, _)| message.variant)
+    }
+
+    /// Number of message `number` of a client among the client's messages on the same topic.
+    #[must_use]
+    pub fn sequence(&self, client: u32, number: u64) -> u64 {
+        self.message(client, number).map_or(0, |(message, round)| {
+            let each = self.topics_of(client)[message.variant as usize].count;
+            round * u64::from(each) + u64::from(message.sequence)
+        })
+    }
+
+    /// Number of messages on topic `variant` among the first `messages` of a client.
+    #[must_use]
+    pub fn messages_on(&self, client: u32, variant: u32, messages: u64) -> u64 {
+        let (count, topics) = (self.messages_of(client), self.topics_of(client));
+        let Some(topic) = topics.get(variant as usize).filter(|_| count > 0) else { return 0 };
+        let (rounds, rest) = (messages / count, (messages % count) as u32);
+        let places = &self.places[topic.start as usize..(topic.start + topic.count) as usize];
+        rounds * u64::from(topic.count) + places.partition_point(|&place| place < rest) as u64
+    }
+
+    /// Topic `variant` of the client with number `n`; `None` if the client has fewer topics.
+    pub(crate) fn topic(&self, n: u64, variant: u32) -> Option<&Template> {
+        let client = u32::try_from(n.checked_sub(self.first)?).ok()?;
+        let topic = self.topics_of(client).get(variant as usize)?;
+        self.templates.get(topic.template as usize)
+    }
+
+    /// Length of the longest topic, in bytes.
+    pub(crate) fn topic_bytes_max(&self) -> usize {
+        self.templates.iter().map(Template::bytes_max).max().unwrap_or(0)
+    }
+
+    /// Returns `true` if some client publishes on `topic`; any number counts as a client's.
+    pub(crate) fn renders(&self, topic: &str) -> bool {
+        self.templates.iter().any(|template| template.renders(topic))
+    }
+
+    /// The topics.
+    pub(crate) fn templates(&self) -> &[Template] {
+        &self.templates
+    }
+
+    /// Up to `most` clients of the first `clients`, each with a number of a topic, evenly spread
+    /// over all recorded messages.
+    pub(crate) fn sampled(&self, clients: u32, most: u64) -> Vec<(u32, u32)> {
+        let recorded = (self.starts.len() - 1).min(clients as usize);
+        let messages = u64::from(self.starts[recorded]);
+        let count = messages.min(most);
+        let mut sampled = Vec::with_capacity(count as usize);
+        for i in 0..count {
+            let at = (i * messages / count) as u32;
+            let client = self.starts[..=recorded].partition_point(|&start| start <= at) - 1;
+            sampled.push((client as u32, self.messages[at as usize].variant));
+        }
+        sampled
+    }
+}
+
+/// Clients that play a recording.
+#[derive(Clone, Copy, Debug)]
+pub struct Played {
+    /// Clients of the agent.
+    pub shard: Shard,
+    /// Number of the population's first client.
+    pub first: u64,
+    /// Clients of the population over all agents.
+    pub clients: u32,
+}
+
+/// Collects the rows of a file for one publication.
+pub struct RecordedBuilder {
+    first: u64,
+    offset: u32,
+    clients: u32,
+    max_bytes: u32,
+    shift_ns: u64,
+    random: Random,
+    wanted: (u8, bool),
+    /// For each recorded client, `true` if a client of this agent plays it.
+    kept: Vec<bool>,
+    rows: usize,
+    last_ns: u64,
+    messages: Vec<(u32, u32, Message)>,
+    templates: Vec<Template>,
+    numbers: std::collections::HashMap<Box<str>, u32>,
+}
+
+impl RecordedBuilder {
+    /// Begins with a recording of messages with this QoS and RETAIN flag, for the clients of an
+    /// agent.
+    #[must_use]
+    pub fn new(
+        recording: &Recording,
+        (qos, retain): (u8, bool),
+        seed: u64,
+        played: &Played,
+    ) -> Self {
+        let Played { shard, first, clients } = *played;
+        let offset = first.saturating_sub(recording.first) % u64::from(recording.clients.max(1));
+        let count = recording.clients.max(1);
+        let mut kept = vec![false; count as usize];
+        for local in 0..shard.share(clients) {
+            let place = u64::from(shard.global(local)) + offset;
+            kept[(place % u64::from(count)) as usize] = true;
+        }
+        Self {
+            first,
+            offset: (first.saturating_sub(recording.first)).try_into().unwrap_or(u32::MAX),
+            clients: count,
+            max_bytes: recording.max_bytes,
+            shift_ns: recording.shift_ns,
+            random: Random::new(seed, PURPOSE),
+            wanted: (qos, retain),
+            kept,
+            rows: 0,
+            last_ns: 0,
+            messages: Vec::new(),
+            templates: Vec::new(),
+            numbers: std::collections::HashMap::new(),
+        }
+    }
+
+    /// Adds the next row of the file.
+    ///
+    /// # Errors
+    /// [`RecordedError`] with the value found and the values allowed.
+    pub fn push(&mut self, row: &RecordedRow<'_>) -> Result<(), RecordedError> {
+        self.rows += 1;
+        if self.rows > Recorded::MESSAGES_MAX {
+            return Err(RecordedError::Messages);
+        }
+        if row.after_ns < self.last_ns || row.after_ns >= NEVER_NS {
+            return Err(RecordedError::Order(row.after_ns, self.last_ns));
+        }
+        self.last_ns = row.after_ns;
+        if row.client >= self.clients {
+            return Err(RecordedError::Client(row.client, self.clients));
+        }
+        if (row.qos, row.retain) != self.wanted {
+            return Ok(());
+        }
+        if row.bytes > self.max_bytes {
+            return Err(RecordedError::Bytes(row.bytes, self.max_bytes));
+        }
+        if self.kept[row.client as usize] {
+            let template = self.template(row.topic)?;
+            let (after_ns, bytes) = (row.after_ns, row.bytes);
+            let message = Message { after_ns, bytes, variant: 0, sequence: 0 };
+            self.messages.push((row.client, template, message));
+        }
+        Ok(())
+    }
+
+    fn template(&mut self, topic: &str) -> Result<u32, RecordedError> {
+        if let Some(&number) = self.numbers.get(topic) {
+            return Ok(number);
+        }
+        let wrong = |error| RecordedError::Topic(topic.to_owned(), error);
+        let template = Template::new(topic).map_err(wrong)?;
+        if !template.is_of_numbers() {
+            return Err(RecordedError::Variable(topic.to_owned()));
+        }
+        let number = self.templates.len() as u32;
+        self.templates.push(template);
+        self.numbers.insert(topic.into(), number);
+        Ok(number)
+    }
+
+    /// The messages by client.
+    ///
+    /// # Errors
+    /// [`RecordedError::Topics`] if a client has too many topics.
+    pub fn build(mut self) -> Result<Recorded, RecordedError> {
+        // A stable sort keeps the order of time.
+        self.messages.sort_by_key(|&(client, ..)| client);
+        let mut built = Recorded {
+            first: self.first,
+            offset: self.offset,
+            random: self.random,
+            shift_ns: self.shift_ns,
+            starts: vec![0],
+            messages: Vec::with_capacity(self.messages.len()),
+            topic_starts: vec![0],
+            topics: Vec::new(),
+            places: vec![0; self.messages.len()],
+            templates: self.templates,
+        };
+        let mut rest = self.messages.as_slice();
+        for client in 0..self.clients {
+            let count = rest.partition_point(|&(of, ..)| of == client);
+            let (own, others) = rest.split_at(count);
+            built.add(client, own)?;
+            rest = others;
+        }
+        Ok(built)
+    }
+}
+
+impl Recorded {
+    /// Adds the messages of the next recorded client.
+    fn add(&mut self, client: u32, own: &[(u32, u32, Message)]) -> Result<(), RecordedError> {
+        let (from, first) = (self.messages.len() as u32, self.topics.len());
+        let mut known: Vec<(u32, u32)> = own.iter().map(|&(_, topic, _)| (topic, 0)).collect();
+        known.sort_unstable();
+        known.dedup();
+        if known.len() > CLIENT_TOPICS_MAX {
+            return Err(RecordedError::Topics(client));
+        }
+        let topic = |&(template, _): &(u32, u32)| OwnTopic { template, start: 0, count: 0 };
+        self.topics.extend(known.iter().map(topic));
+        for &(_, template, message) in own {
+            let variant = known.partition_point(|&(known, _)| known < template);
+            let topic = &mut self.topics[first + variant];
+            let message = Message { variant: variant as u32, sequence: topic.count, ..message };
+            topic.count += 1;
+            self.messages.push(message);
+        }
+        let mut start = from;
+        for topic in &mut self.topics[first..] {
+            topic.start = start;
+            start += topic.count;
+        }
+        for (place, message) in self.messages[from as usize..].iter().enumerate() {
+            let topic = self.topics[first + message.variant as usize];
+            self.places[(topic.start + message.sequence) as usize] = place as u32;
+        }
+        self.starts.push(self.messages.len() as u32);
+        self.topic_starts.push(self.topics.len() as u32);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Rows of a file: gap to the next, client, topic, size, and `true` for QoS 1.
+    type Rows = Vec<(u64, u32, u8, u32, bool)>;
+
+    fn recording(clients: u32) -> Recording {
+        Recording {
+            file: "f".into(),
+            first: 5,
+            clients,
+            mean_bytes: 1,
+            max_bytes: 5000,
+            shift_ns: 1000,
+            messages: Messages::default(),
+        }
+    }
+
+    fn built(rows: &Rows, clients: u32, (shard, all): (Shard, u32)) -> Recorded {
+        let played = Played { shard, first: 5, clients: all };
+        let mut builder = RecordedBuilder::new(&recording(clients), (1, false), 3, &played);
+        let mut after_ns = 0;
+        for &(gap_ns, client, topic, bytes, is_wanted) in rows {
+            after_ns += gap_ns;
+            let topic = format!("t/{{n}}/{topic}");
+            let (qos, retain) = (u8::from(is_wanted), false);
+            let row = RecordedRow { after_ns, client, topic: &topic, bytes, qos, retain };
+            builder.push(&row).unwrap();
+        }
+        builder.build().unwrap()
+    }
+
+    fn rows(clients: u32) -> impl Strategy<Value = Rows> {
+        prop::collection::vec((0u64..50, 0..clients, 0u8..4, 0u32..100, any::<bool>()), 0..80)
+    }
+
+    proptest! {
+        #[test]
+        fn every_message_is_played_at_its_instant_with_its_topic_and_size(
+            (clients, rows) in (1u32..6).prop_flat_map(|n| (Just(n), rows(n))),
+            round in 0u32..3,
+        ) {
+            let all = clients * 3;
+            let recorded = built(&rows, clients, (Shard::WHOLE, all));
+            for own in 0..clients {
+                let (mut after_ns, mut number, client) = (0, 0, own + round * clients);
+                let mut on_topic = [0u64; 4];
+                let shift_ns = recorded.due_ns(client, 0).checked_sub(recorded.due_ns(own, 0));
+                prop_assert!(shift_ns.is_some_and(|ns| ns < 1000 && (round > 0 || ns == 0)));
+                for &(gap_ns, of, topic, bytes, is_wanted) in &rows {
+                    after_ns += gap_ns;
+                    if of != own || !is_wanted { continue; }
+                    let (n, variant) = (5 + u64::from(client), recorded.variant(client, number));
+                    let found = recorded.topic(n, variant).unwrap().text(n, 0);
+                    prop_assert_eq!(found, format!("t/{n}/{topic}"));
+                    prop_assert_eq!(recorded.bytes(client, number), bytes.max(32) as usize);
+                    let due_ns = recorded.due_ns(client, number);
+                    prop_assert_eq!(due_ns, after_ns + shift_ns.unwrap());
+                    prop_assert!(recorded.first_from(client, due_ns) <= number);
+                    prop_assert!(recorded.first_from(client, due_ns + 1) > number);
+                    let seen = &mut on_topic[usize::from(topic)];
+                    prop_assert_eq!(recorded.sequence(client, number), *seen);
+                    *seen += 1;
+                    number += 1;
+                    prop_assert_eq!(recorded.messages_on(client, variant, number), *seen);
+                }
+                prop_assert_eq!(recorded.messages_of(client), number);
+                prop_assert_eq!(recorded.due_ns(client, number), NEVER_NS);
+                let counted = |messages| (0..recorded.variants(client))
+                    .map(|variant| recorded.messages_on(client, variant, messages))
+                    .sum::<u64>();
+                for messages in 0..=2 * number {
+                    prop_assert_eq!(counted(messages), messages);
+                }
+            }
+        }
+
+        #[test]
+        fn shards_have_the_messages_of_their_clients(
+            (clients, rows) in (1u32..6).prop_flat_map(|n| (Just(n), rows(n))),
+            all in 1u32..20,
+            count in 1u32..4,
+        ) {
+            let whole = built(&rows, clients, (Shard::WHOLE, all));
+            for index in 0..count {
+                let shard = Shard::new(index, count).unwrap();
+                let part = built(&rows, clients, (shard, all));
+                for client in (0..shard.share(all)).map(|local| shard.global(local)) {
+                    let schedule = |of: &Recorded| {
+                        (0..=of.messages_of(client)).map(|k| of.due_ns(client, k)).collect()
+                    };
+                    let (own, same): (Vec<_>, Vec<_>) = (schedule(&part), schedule(&whole));
+                    prop_assert_eq!(own, same);
+                    let n = 5 + u64::from(client);
+                    for number in 0..part.messages_of(client) {
+                        let topic = |of: &Recorded| {
+                            of.topic(n, of.variant(client, number)).unwrap().text(n, 0)
+                        };
+                        prop_assert_eq!(topic(&part), topic(&whole));
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn samples_are_messages_of_the_clients(
+            (clients, rows) in (1u32..6).prop_flat_map(|n| (Just(n), rows(n))),
+            all in 1u32..9,
+        ) {
+            let recorded = built(&rows, clients, (Shard::WHOLE, all));
+            let sampled = recorded.sampled(all, 16);
+            let messages: u64 = (0..clients.min(all)).map(|c| recorded.messages_of(c)).sum();
+            prop_assert_eq!(sampled.len() as u64, messages.min(16));
+            for (client, variant) in sampled {
+                prop_assert!(client < all && variant < recorded.variants(client));
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_cannot_be_played_are_refused() {
+        let row = |after_ns, client, topic, bytes| RecordedRow {
+            after_ns,
+            client,
+            topic,
+            bytes,
+            qos: 1,
+            retain: false,
+        };
+        let refused = |last: RecordedRow<'_>| {
+            let played = Played { shard: Shard::WHOLE, first: 5, clients: 2 };
+            let mut builder = RecordedBuilder::new(&recording(2), (1, false), 3, &played);
+            builder.push(&row(7, 0, "t", 1)).unwrap();
+            builder.push(&last).unwrap_err()
+        };
+        assert_eq!(refused(row(6, 0, "t", 1)), RecordedError::Order(6, 7));
+        assert_eq!(refused(row(NEVER_NS, 0, "t", 1)), RecordedError::Order(NEVER_NS, 7));
+        assert_eq!(refused(row(7, 2, "t", 1)), RecordedError::Client(2, 2));
+        assert_eq!(refused(row(7, 1, "t", 5001)), RecordedError::Bytes(5001, 5000));
+        assert!(matches!(refused(row(7, 1, "t/{", 1)), RecordedError::Topic(..)));
+        for topic in ["t/{1..2}", "t/{recorded}", "{row.a}", "{seq}"] {
+            assert_eq!(refused(row(7, 1, topic, 1)), RecordedError::Variable(topic.into()));
+        }
+    }
+}

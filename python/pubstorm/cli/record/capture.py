@@ -1,0 +1,309 @@
+"""Reads clients and messages of MQTT from a capture of packets. Wireshark's `tshark` puts the
+segments of TCP in order and decodes MQTT. After a gap, it decodes nothing more of that direction of
+a connection: the rest is unknown, not guessed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from pubstorm.cli.record.population import Observation
+from pubstorm.contract.capabilities import U16_MAX
+from pubstorm.errors import BinaryError, UsageError
+from pubstorm.quantities import write_count
+
+FIELDS = (
+    *("frame.time_epoch", "tcp.stream", "tcp.dstport", "tcp.analysis.lost_segment"),
+    *("tcp.analysis.ack_lost_segment", "mqtt.hdrflags", "mqtt.len", "mqtt.topic_len"),
+    *("mqtt.topic", "mqtt.msgid", "mqtt.property_len", "mqtt.property.topic_alias", "mqtt.ver"),
+    *("mqtt.clientid", "mqtt.kalive", "mqtt.conflag.cleansess", "mqtt.sub.qos"),
+    "mqtt.subscription_options_qos",
+)
+"""Fields of Wireshark that are read. Payloads, user names and passwords are none of them."""
+LAYERS = (
+    *("frame", "tcp", "tcp.analysis", "tcp.analysis.flags", "mqtt", "mqtt.conflags"),
+    *("mqtt.properties", "mqtt.subscription_options", "_ws.expert", "_ws.malformed"),
+)
+FILTER = (
+    "mqtt or tcp.analysis.lost_segment or tcp.analysis.ack_lost_segment"
+    " or (tcp and frame.cap_len < frame.len)"
+)
+CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE = 1, 3, 8, 10
+OF_BROKER = "$SYS"
+"""First level of topics that the broker publishes itself."""
+CHANGE_LATER = "Unsubscriptions are not played: filters stay until the end."
+VERSIONS = {"3": "3.1", "4": "3.1.1", "5": "5"}
+LOST, ACK_LOST = '"tcp_tcp_analysis_lost_segment"', '"tcp_tcp_analysis_ack_lost_segment"'
+"""Marks of Wireshark."""
+EPOCH_DIGITS = 9
+LINES_MAX = 2**24
+"""Characters of the longest line of tshark that is read."""
+
+
+@dataclass
+class _Direction:
+    """One direction of a connection."""
+
+    gap: bool = False
+    """True since segments are missing."""
+    aliases: dict[int, str] = field(default_factory=dict)
+    """Topics by their aliases."""
+
+
+@dataclass
+class _Connection:
+    """A connection of MQTT."""
+
+    identity: str | None = None
+    """Client identifier; None if the capture has no CONNECT."""
+    version: str = "3.1.1"
+    to_server: _Direction = field(default_factory=_Direction)
+    to_client: _Direction = field(default_factory=_Direction)
+    sent: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Topics and sizes of the last messages, by packet identifier."""
+
+
+@dataclass
+class _Counts:
+    """Packets that make no message."""
+
+    resent: int = 0
+    without_connect: int = 0
+    without_topic: int = 0
+    unsubscribed: int = 0
+    malformed: int = 0
+    of_broker: int = 0
+
+
+def read_capture(path: Path, ports: Sequence[int]) -> Observation:
+    """Returns the clients and messages of a capture of servers at these ports. Raises BinaryError
+    without tshark, and UsageError for a file that is no capture."""
+    return observed_in(_frames(path, ports), ports, f"the capture {path.name}")
+
+
+def observed_in(
+    frames: Iterable[Mapping[str, Any]], ports: Sequence[int], source: str
+) -> Observation:
+    """Returns the clients and messages in decoded frames, as tshark writes them."""
+    reader = _Reader(Observation(source), ports)
+    for layers in frames:
+        reader.take(layers)
+    reader.end()
+    return reader.observed
+
+
+class _Reader:
+    """Follows the connections of a capture."""
+
+    def __init__(self, observed: Observation, ports: Sequence[int]) -> None:
+        self.observed = observed
+        self._ports = {str(port) for port in ports}
+        self._connections: dict[str, _Connection] = {}
+        self._counts = _Counts()
+
+    def take(self, layers: Mapping[str, Any]) -> None:
+        """Takes a frame."""
+        tcp = _one(layers.get("tcp"))
+        stream = _text(tcp, "tcp.stream")
+        if not stream:
+            return
+        connection = self._connections.setdefault(stream, _Connection())
+        is_to_server = _text(tcp, "tcp.dstport") in self._ports
+        directions = [connection.to_server, connection.to_client]
+        own, other = directions if is_to_server else directions[::-1]
+        packets = [each for each in _all(layers.get("mqtt")) if isinstance(each, Mapping)]
+        at_ns = _epoch_ns(_text(_one(layers.get("frame")), "frame.time_epoch"))
+        for packet in packets:
+            own.gap = False
+            try:
+                self._packet(packet, connection, is_to_server, at_ns)
+            except (ValueError, LookupError):
+                self._counts.malformed += 1
+        self._counts.malformed += "_ws.malformed" in layers or "_ws_malformed" in layers
+        analysis = json.dumps(tcp)
+        acknowledges_missing = ACK_LOST in analysis
+        other.gap = other.gap or acknowledges_missing
+        # A frame without packets is after a missing segment, or the capture has cut it.
+        own.gap = own.gap or LOST in analysis or not (packets or acknowledges_missing)
+
+    def _packet(
+        self, packet: Mapping[str, Any], connection: _Connection, is_to_server: bool, at_ns: int
+    ) -> None:
+        flags = int(_text(packet, "mqtt.hdrflags"), 16)
+        kind = flags >> 4
+        if kind == CONNECT and is_to_server:
+            self._connect(packet, connection)
+        elif kind == PUBLISH:
+            self._publish(packet, connection, (flags, is_to_server), at_ns)
+        elif kind == SUBSCRIBE and is_to_server and connection.identity is not None:
+            client = self.observed.client(connection.identity)
+            qos = _texts(packet, "mqtt.subscription_options_qos") or _texts(packet, "mqtt.sub.qos")
+            topics = _texts(packet, "mqtt.topic")
+            for number, topic in enumerate(topics):
+                if topic.startswith(OF_BROKER):
+                    self._counts.of_broker += 1
+                    continue
+                client.filters[topic] = int(qos[number], 0) if len(qos) == len(topics) else 0
+        elif kind == UNSUBSCRIBE:
+            self._counts.unsubscribed += 1
+
+    def _connect(self, packet: Mapping[str, Any], connection: _Connection) -> None:
+        version, keep_alive_s = VERSIONS[_text(packet, "mqtt.ver")], _text(packet, "mqtt.kalive")
+        identity = _text(packet, "mqtt.clientid") or f"\0{len(self._connections)}"
+        is_known = identity in self.observed.clients
+        client = self.observed.client(identity)
+        client.connections += is_known
+        client.version = connection.version = version
+        client.keep_alive_s = min(int(keep_alive_s), U16_MAX)
+        client.is_clean = _text(packet, "mqtt.conflag.cleansess") in {"True", "1", "true"}
+        connection.identity = identity
+
+    def _publish(
+        self,
+        packet: Mapping[str, Any],
+        connection: _Connection,
+        header: tuple[int, bool],
+        at_ns: int,
+    ) -> None:
+        flags, is_to_server = header
+        if connection.identity is None:
+            self._counts.without_connect += 1
+            return
+        if not is_to_server:
+            # Topics of the broker have no publisher among the clients.
+            if _text(packet, "mqtt.topic").startswith(OF_BROKER):
+                return
+            self.observed.client(connection.identity).deliveries += 1
+            return
+        qos, topic = flags >> 1 & 3, _text(packet, "mqtt.topic")
+        topic_bytes = int(_text(packet, "mqtt.topic_len"))
+        size = int(_text(packet, "mqtt.len")) - 2 - topic_bytes - (2 if qos else 0)
+        if connection.version == "5":
+            properties = int(_text(packet, "mqtt.property_len") or 0)
+            size -= properties + _varint_bytes(properties)
+        if alias := _text(packet, "mqtt.property.topic_alias"):
+            if topic_bytes:
+                connection.to_server.aliases[int(alias)] = topic
+            topic = connection.to_server.aliases.get(int(alias), "")
+        if not topic or set(topic) & {"+", "#", "\0"}:
+            self._counts.without_topic += 1
+            return
+        if size < 0 or qos > 2:
+            raise ValueError("a length that does not fit")
+        number = int(_text(packet, "mqtt.msgid") or 0)
+        if flags & 8 and connection.sent.get(number) == (topic, size):
+            self._counts.resent += 1
+            return
+        connection.sent[number] = (topic, size)
+        self.observed.add(at_ns, connection.identity, topic, size, (qos, bool(flags & 1)))
+
+    def end(self) -> None:
+        """Says what the capture does not know."""
+        unknown, counts = self.observed.unknown, self._counts
+        gaps = sum(
+            direction.gap
+            for connection in self._connections.values()
+            for direction in (connection.to_server, connection.to_client)
+        )
+        if gaps:
+            unknown.append(
+                f"{write_count(gaps)} directions of connections have a gap, in which packets are "
+                "missing: what follows the gap is unknown."
+            )
+        for count, words in (
+            (counts.without_connect, "messages are of connections that began before the capture"),
+            (counts.without_topic, "messages have a topic alias that the capture does not explain"),
+            (counts.malformed, "packets cannot be read"),
+            (counts.of_broker, "subscriptions to topics below $SYS have no publisher"),
+        ):
+            if count:
+                unknown.append(f"{write_count(count)} {words}: they are left out.")
+        if counts.resent:
+            unknown.append(f"{write_count(counts.resent)} messages sent again count once.")
+        if counts.unsubscribed:
+            unknown.append(CHANGE_LATER)
+        again = sum(client.connections - 1 for client in self.observed.clients.values())
+        if again:
+            unknown.append(
+                f"{write_count(again)} further connections of the same clients are not played: "
+                "clients stay connected."
+            )
+        unknown.append("User names, passwords, wills, properties and payloads are not recorded.")
+
+
+def _frames(path: Path, ports: Sequence[int]) -> Iterator[Mapping[str, Any]]:
+    """Yields the decoded frames of a capture."""
+    program = shutil.which("tshark")
+    if program is None:
+        hint = "install tshark of Wireshark 4 (apt install tshark)"
+        raise BinaryError("found no tshark, which reads captures", hint)
+    if not path.is_file():
+        raise UsageError(f"found no capture at {path}", "dumpcap and tcpdump write captures")
+    decode = [word for port in ports for word in ("-d", f"tcp.port=={port},mqtt")]
+    in_order = ("-o", "tcp.reassemble_out_of_order:TRUE", "-o", "mqtt.show_msg_as_text:FALSE")
+    names = " ".join((*LAYERS, *FIELDS))
+    command = [program, "-n", "-r", str(path), *decode, *in_order, "-Y", FILTER]
+    with tempfile.TemporaryFile() as said:
+        running = subprocess.Popen(
+            [*command, "-T", "ek", "-j", names], stdout=subprocess.PIPE, stderr=said, text=True
+        )
+        assert running.stdout is not None
+        try:
+            yield from _documents(running.stdout, path)
+        except BaseException:
+            running.kill()
+            raise
+        finally:
+            running.stdout.close()
+            running.wait()
+        if running.returncode != 0:
+            said.seek(0)
+            words = said.read(4000).decode(errors="replace").strip().splitlines()
+            reason = words[-1] if words else f"exit code {running.returncode}"
+            raise UsageError(f"found {path}, which tshark cannot read: {reason}")
+
+
+def _documents(lines: IO[str], path: Path) -> Iterator[Mapping[str, Any]]:
+    while line := lines.readline(LINES_MAX):
+        try:
+            document = json.loads(line)
+        except ValueError:
+            raise UsageError(f"found output of tshark about {path} that is no JSON") from None
+        if "layers" in document:
+            yield document["layers"]
+
+
+def _all(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _one(value: object) -> Mapping[str, Any]:
+    first: object = next(iter(_all(value)), {})
+    return first if isinstance(first, Mapping) else {}
+
+
+def _texts(layer: Mapping[str, Any], name: str) -> list[str]:
+    """Returns the values of a field, whose key repeats the name of its protocol."""
+    protocol = name.partition(".")[0]
+    values = _all(layer.get(f"{protocol}_{name.replace('.', '_')}"))
+    return [str(each) for each in values if isinstance(each, str | bool | int)]
+
+
+def _text(layer: Mapping[str, Any], name: str) -> str:
+    return next(iter(_texts(layer, name)), "")
+
+
+def _epoch_ns(text: str) -> int:
+    """Returns an instant of tshark in nanoseconds, without a rounding."""
+    whole, _, rest = text.partition(".")
+    return int((whole or "0") + rest[:EPOCH_DIGITS].ljust(EPOCH_DIGITS, "0"))
+
+
+def _varint_bytes(value: int) -> int:
+    return 1 if value < 128 else 2 if value < 16_384 else 3 if value < 2_097_152 else 4

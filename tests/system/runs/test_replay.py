@@ -1,0 +1,161 @@
+"""A run of Pubstorm is recorded as packets, and played again on another broker: with as many
+clients, and with three times as many. Each test looks at another side of the three runs."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from pubstorm import cli
+from pubstorm.cli.record.capture import read_capture
+from pubstorm.cli.record.population import SCENARIO, Observation, write_population
+from pubstorm.cli.record.subscription import Wanted, record_subscription
+from pubstorm.contract.protocol import parse_target
+from pubstorm.contract.recorded import recorded_messages
+from pubstorm.errors import UsageError
+from tests.kit.runs import MosquittoMaker, Play
+from tests.system.runs.dissector import recorded
+
+pytestmark = pytest.mark.xdist_group("replay")
+
+CLIENTS, READERS = 12, 2
+PAUSE_S = 0.05
+"""Time between messages to a subscriber that records."""
+RECORDED = """
+target: {url}
+seed: 5
+clean_start: skip
+populations:
+  device:
+    clients: 12
+    keep_alive: 50s
+    subscriptions: [{{topic: "cmd/device-{{n}}/#", qos: 1}}]
+    publications:
+      - {{topic: "up/device-{{n}}/{{temp|state}}", rate: 8/s, arrivals: poisson, qos: 1,
+         size: {{mean: 300B, spread: 0.5}}}}
+      - {{topic: "kept/device-{{n}}", rate: 1/s, qos: 0, retain: true, size: 20kB}}
+  backend:
+    version: 5
+    clients: 2
+    subscriptions: [{{topic: "up/#", qos: 1}}, {{topic: "kept/+", qos: 0}}]
+    publications: [{{topic: "cmd/device-{{0..11}}/on", rate: 6/s, qos: 1, size: 64B}}]
+stages: [connect, publish: 4s, disconnect]
+"""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The recorded run and its replays, and the folder of the recording."""
+
+    original: dict[str, Any]
+    once: dict[str, Any]
+    thrice: dict[str, Any]
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def runs(shared_run: Play, shared_mosquitto: MosquittoMaker, shared_folder: Path) -> Runs:
+    broker = shared_mosquitto()
+    with recorded(broker.port, shared_folder) as packets:
+        code, original = shared_run(RECORDED.format(url=broker.url))
+    assert code == 0, original["verdict"]
+    folder = shared_folder / "recording"
+    results: list[dict[str, Any]] = [original]
+    observed = read_capture(packets.file, [broker.port])
+    for scale in (1, 3):
+        other = shared_mosquitto()
+        if scale == 1:
+            write_population(observed, folder, other.url)
+        # Each agent reads the messages of its own clients.
+        words = [f"target={other.url}", f"scale={scale}", f"fleet.agents={scale}"]
+        words = [word for each in words for word in ("--set", each)]
+        code, result = shared_run(folder / SCENARIO, *words)
+        assert code == 0, result["verdict"]
+        results.append(result)
+    original, once, thrice = results
+    return Runs(original, once, thrice, folder)
+
+
+def totals(result: dict[str, Any], name: str) -> int:
+    return sum(each[name] for each in result["populations"].values())
+
+
+def test_both_ledgers_agree(runs: Runs) -> None:
+    for name in ("sent_total", "acked_total", "received_total", "expected_total"):
+        assert totals(runs.once, name) == totals(runs.original, name) > 0, name
+    for result in (runs.once, runs.thrice):
+        for name in ("lost_total", "duplicate_total", "reordered_total", "skipped_total"):
+            assert totals(result, name) == 0, name
+
+
+def test_sizes_and_topics_are_those_of_the_recording(runs: Runs) -> None:
+    files = sorted(runs.folder.glob("publishers*.csv"))
+    files = [each for each in files if "filters" not in each.name]
+    messages = [each for file in files for each in recorded_messages(str(file))]
+    assert len(messages) == totals(runs.original, "sent_total")
+    kept = [each for each in messages if each.retain]
+    assert {each.bytes for each in kept} == {20_000}
+    ends = {each.topic.split("/")[0] for each in messages}
+    assert ends == {"up", "kept", "cmd"}
+    written = "".join(each.read_text() for each in runs.folder.iterdir())
+    assert "device-" not in written and "backend-" not in written
+
+
+def test_three_times_the_clients_send_three_times_the_messages(runs: Runs) -> None:
+    clients = sum(each["clients"] for each in runs.thrice["populations"].values())
+    assert clients == 3 * (CLIENTS + READERS)
+    assert totals(runs.thrice, "sent_total") == 3 * totals(runs.original, "sent_total")
+    assert totals(runs.thrice, "received_total") == totals(runs.thrice, "expected_total")
+
+
+@pytest.mark.parametrize(("name", "apart"), [("once", 25), ("thrice", 40)])
+def test_the_comparison_shows_equal_messages_and_curves(
+    runs: Runs, name: str, apart: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result: dict[str, Any] = getattr(runs, name)
+    assert cli.main(["record", "compare", result["run_directory"]]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    messages = [line for line in lines if line.startswith("  messages")]
+    assert messages and all(line.endswith("+0.0%") for line in messages), lines
+    curves = [line.split()[-1] for line in lines if "both curves" in line]
+    assert len(curves) == len(messages)
+    # Readings are of a whole second, and further clients are up to 1 s later, in a run of 4 s. All
+    # messages at once would be 75 % apart.
+    assert all(float(each.rstrip("%")) < apart for each in curves), lines
+    fan_out = next(line for line in lines if "deliveries of a message" in line)
+    assert name != "once" or fan_out.endswith("+0.0%"), lines
+
+
+def test_a_subscription_records_what_arrives(shared_mosquitto: MosquittoMaker) -> None:
+    """The RETAIN flag is that of the publisher, and level 2 of a topic names its client."""
+    broker, found = shared_mosquitto(), list[Observation]()
+    wanted = Wanted(filters=["up/#"], seconds=2.0, level=2)
+
+    def listen() -> None:
+        found.append(record_subscription(parse_target(broker.url), wanted))
+
+    listener, client = threading.Thread(target=listen), mqtt.Client(CallbackAPIVersion.VERSION2)
+    client.connect("127.0.0.1", broker.port)
+    client.loop_start()
+    listener.start()
+    while listener.is_alive():
+        for name in ("one", "two"):
+            client.publish(f"up/{name}/temp", b"x" * 40, qos=1, retain=name == "two")
+        listener.join(PAUSE_S)
+    client.disconnect()
+    client.loop_stop()
+    kinds = {message[1:] for message in found[0].messages()}
+    assert kinds == {("one", "up/one/temp", 40, 1, False), ("two", "up/two/temp", 40, 1, True)}
+    assert any("Publishers are unknown" in sentence for sentence in found[0].unknown)
+
+
+def test_a_subscription_at_no_broker_is_an_error(unused_port: int) -> None:
+    target = parse_target(f"mqtt://127.0.0.1:{unused_port}")
+    with pytest.raises(UsageError, match="found no broker at"):
+        record_subscription(target, Wanted(filters=["#"], seconds=1.0))

@@ -1,6 +1,6 @@
-//! Changes of a publish or hold stage: one queue over all populations, and for each change that has begun
-//! the walk through its clients. The active clients are always a prefix of their population over
-//! all agents, so that all agents agree without messages.
+//! Changes of a publish or hold stage: one queue over all populations, and for each change that has
+//! begun the walk through its clients. The active clients are always a prefix of their population
+//! over all agents, so that all agents agree without messages.
 
 use std::cmp::Reverse;
 

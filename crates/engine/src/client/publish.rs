@@ -189,10 +189,7 @@ impl Client {
         while progress.sent < end {
             let schedule_ns = pacer.map(|pacer| pacer.due_ns(client, progress.place));
             let due_ns = publishing.due_ns(population, schedule_ns, now_ns);
-            let Some(due_ns) = due_ns else { return };
-            if due_ns >= publishing.end_ns {
-                return;
-            }
+            let Some(due_ns) = due_ns.filter(|due_ns| *due_ns < publishing.end_ns) else { return };
             progress.waits = is_acknowledged && progress.in_flight >= publication.window;
             let is_later = due_ns > now_ns || due_ns >= publishing.horizon_ns;
             if is_later || out.len() >= SLICE_BYTES {

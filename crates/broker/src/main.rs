@@ -6,6 +6,7 @@ mod directory;
 mod exporter;
 mod gate;
 mod options;
+mod quic;
 mod rights;
 mod routes;
 mod serve;

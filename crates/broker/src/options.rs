@@ -2,13 +2,16 @@
 //! be wrong.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU16, NonZeroU32};
+use std::path::PathBuf;
 
 use agent::error::AgentError;
 use clap::Parser;
 use log::LevelFilter;
 use redis::ConnectionInfo;
+
+use crate::quic::QuicOptions;
 
 /// pubstorm-broker: the MQTT broker that comes with Pubstorm (MQTT 3.1.1 and 5 on one port).
 #[derive(Debug, Parser)]
@@ -23,6 +26,19 @@ pub struct BrokerOptions {
     /// Port of MQTT over WebSocket, at every path; 0 takes a free one [default: none]
     #[arg(long, value_name = "N")]
     pub websocket_port: Option<u16>,
+    /// UDP port of MQTT over QUIC; 0 takes a free one [default: none]
+    #[arg(long, value_name = "N", requires_all = ["quic_certificate", "quic_key"])]
+    quic_port: Option<u16>,
+    /// File of the certificate chain for QUIC (PEM)
+    #[arg(long, value_name = "FILE", requires = "quic_port")]
+    quic_certificate: Option<PathBuf>,
+    /// File of the private key for QUIC (PEM)
+    #[arg(long, value_name = "FILE", requires = "quic_port")]
+    quic_key: Option<PathBuf>,
+    /// Seconds without a packet after which a connection of QUIC ends; 0 is never
+    #[arg(long, value_name = "S", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(..=86_400))]
+    quic_idle_timeout: u32,
     /// Sessions held at once, connected or kept for their clients; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub max_connections: u32,
@@ -72,6 +88,16 @@ impl Trusted {
 }
 
 impl BrokerOptions {
+    /// Settings of the listener for QUIC; `None` without one.
+    pub fn quic(&self) -> Option<QuicOptions> {
+        Some(QuicOptions {
+            address: SocketAddr::new(self.listen, self.quic_port?),
+            certificate: self.quic_certificate.clone()?,
+            key: self.quic_key.clone()?,
+            idle_timeout_s: self.quic_idle_timeout,
+        })
+    }
+
     /// Takes `--auth` apart, and the two variables that hold secrets, which other users of the host
     /// could read on a command line. An option wins over its variable; an empty variable is none.
     ///
@@ -107,7 +133,8 @@ const AUTH_FORM: &str = "redis://[[USER]:PASSWORD@]HOST:PORT/DB";
 const NOTES: &str = "\
 Once it accepts clients it prints one line of JSON on stdout:
   {\"kind\":\"ready\",\"port\":1883,\"pid\":4711,\"version\":\"...\"}
-With --metrics-port the line has \"metrics_port\" too, with --websocket-port \"websocket_port\".
+With --metrics-port the line has \"metrics_port\" too, with --websocket-port \"websocket_port\",
+with --quic-port \"quic_port\".
 
 Users are hashes: mqtt_user:NAME has the field password, mqtt_acl:NAME a field for each topic
 filter, with 1 (subscribe), 2 (publish) or 3 (both). They are read once, when a client logs in.
@@ -136,14 +163,18 @@ mod tests {
     fn each_option_sets_its_own_field() {
         let line = "--listen ::1 --port 0 --max-connections 7 --max-queued 8 --max-inflight 9 \
                     --max-packet-size 10 --auth redis://127.0.0.1:6400/3 --metrics-port 11 \
-                    --websocket-port 12 --follow-stdin --log debug";
+                    --websocket-port 12 --follow-stdin --log debug --quic-port 13 \
+                    --quic-certificate c.pem --quic-key k.pem --quic-idle-timeout 14";
         let found = parse(line).unwrap();
         assert_eq!((found.listen, found.port), ("::1".parse().unwrap(), 0));
         assert_eq!((found.max_connections, found.max_queued.get()), (7, 8));
         assert_eq!((found.max_inflight.get(), found.max_packet_size.get()), (9, 10));
-        assert_eq!(found.auth.unwrap().addr().to_string(), "127.0.0.1:6400");
+        assert_eq!(found.auth.as_ref().unwrap().addr().to_string(), "127.0.0.1:6400");
         assert_eq!((found.metrics_port, found.follow_stdin), (Some(11), true));
         assert_eq!(found.websocket_port, Some(12));
+        let quic = found.quic().unwrap();
+        assert_eq!((quic.address.port(), quic.idle_timeout_s), (13, 14));
+        assert_eq!((quic.certificate, quic.key), ("c.pem".into(), "k.pem".into()));
         assert_eq!(found.log, LevelFilter::Debug);
     }
 
@@ -168,7 +199,15 @@ mod tests {
 
     #[test]
     fn impossible_values_and_unknown_options_are_refused() {
-        for line in ["--port 65536", "--max-inflight 0", "--max-queued", "--retain", "stray"] {
+        for line in [
+            "--port 65536",
+            "--max-inflight 0",
+            "--max-queued",
+            "--retain",
+            "stray",
+            "--quic-port 1",
+            "--quic-key k.pem",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
         for line in ["--auth", "--auth 127.0.0.1", "--auth http://h", "--metrics-port -1"] {

@@ -27,6 +27,7 @@ use crate::directory::Directory;
 use crate::exporter;
 use crate::gate::{Gate, Undecided};
 use crate::options::BrokerOptions;
+use crate::quic;
 use crate::routes::Routes;
 use crate::shared_subscriptions::InTurn;
 use crate::takeover::Sessions;
@@ -82,8 +83,14 @@ pub async fn serve(options: &BrokerOptions) -> Result<(), ServeError> {
     let websocket = websocket.transpose()?;
     let counts = Arc::new(BrokerCounts::new());
     let context = context(options, &counts).await?;
+    let to = SocketAddr::new(options.listen, port);
+    let quic_port = options.quic().map(|quic| {
+        let listening = quic::listen(&quic, to);
+        listening.map_err(|reason| ServeError::Listen { address: quic.address, reason })
+    });
+    let quic_port = quic_port.transpose()?;
     let metrics_port = show_metrics(options, &context, counts).await?;
-    let mut ports = vec![("metrics_port", metrics_port)];
+    let mut ports = vec![("metrics_port", metrics_port), ("quic_port", quic_port)];
     let mut server = MqttServer::new(context).listener_by_id(listener, port);
     if let Some((listener, port)) = websocket {
         server = server.listener_by_id(listener, port);

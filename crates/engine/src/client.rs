@@ -390,6 +390,9 @@ impl Client {
         if self.phase == ClientPhase::Subscribing && cause.reason.is_end_by_peer() {
             tally.explanations.count(cause.reason, TextProperty::Detail, "before SUBACK");
         }
+        if let Some(words) = self.stream.as_ref().and_then(Stream::last_words) {
+            tally.explanations.count(cause.reason, TextProperty::Detail, &words);
+        }
         match self.phase {
             ClientPhase::Connecting | ClientPhase::Greeting => {
                 tally.counters.connect_failed_total += 1;

@@ -158,7 +158,8 @@ impl EventLoop {
         } else {
             self.settle();
         }
-        if self.stopping && self.context.leaving == 0 && self.context.expectations.is_balanced() {
+        let is_quiet = self.context.leaving == 0 && !self.context.host.lingers();
+        if self.stopping && is_quiet && self.context.expectations.is_balanced() {
             self.snapshot();
             self.context.silent.close_all();
             return Ok(false);

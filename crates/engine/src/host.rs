@@ -2,18 +2,26 @@
 //! and its clients reach the kernel through this file and their channels only. The simulator puts
 //! a machine in virtual time in its place.
 
+use std::cell::{OnceCell, RefCell};
 use std::io;
+use std::rc::Rc;
 
 use agent::clock;
 use agent::wait::Wait;
 use mio::{Events, Interest, Token, Waker};
 use plan::Reason;
 
+use crate::transport::quic::hub::Hub;
+use crate::transport::quic::security::QuicIdentity;
+use crate::transport::quic::sockets::{DatagramSockets, SocketIndex, UdpSockets};
+use crate::transport::quic::{QuicConnection, SharedHub};
 use crate::transport::tcp::{self, TcpRoute};
 use crate::transport::{Channel, SimulatedConnection};
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 1024;
+/// Token of the first socket of QUIC: beyond all clients and silent connections.
+const QUIC_TOKENS: usize = 1 << 48;
 
 /// The machine that an engine runs on.
 pub enum Host {
@@ -42,6 +50,8 @@ pub trait SimulatedMachine {
 pub struct Machine {
     wait: Wait,
     events: Events,
+    /// Connections over QUIC, once there is one.
+    hub: OnceCell<SharedHub>,
 }
 
 /// A socket that something has happened to. As with epoll's edges, each news comes once.
@@ -65,7 +75,8 @@ impl Host {
     pub fn machine() -> io::Result<(Self, Waker)> {
         let (wait, waker) = Wait::new()?;
         let events = Events::with_capacity(EVENTS);
-        Ok((Self::Machine(Machine { wait, events }), waker))
+        let machine = Machine { wait, events, hub: OnceCell::new() };
+        Ok((Self::Machine(machine), waker))
     }
 
     /// Returns `true` if work beside the loop has threads of its own. Virtual time has none.
@@ -96,13 +107,39 @@ impl Host {
         }
     }
 
+    /// Begins a connection of a client over QUIC; it is writable once it is open or has failed.
+    ///
+    /// # Errors
+    /// The reason to count.
+    pub fn open_quic(
+        &self,
+        route: &TcpRoute,
+        client: u32,
+        identity: QuicIdentity<'_>,
+    ) -> Result<Channel, Reason> {
+        let Self::Machine(machine) = self else { return Err(Reason::QuicFailed) };
+        let hub = machine.hub().map_err(|error| tcp::reason(&error, true))?;
+        let handle = hub.borrow_mut().open(route, client, identity)?;
+        Ok(Channel::Quic(Box::new(QuicConnection::new(Rc::clone(hub), handle))))
+    }
+
+    /// Returns `true` while the last bytes of clients that have left are under way.
+    pub fn lingers(&self) -> bool {
+        match self {
+            Self::Machine(machine) => machine.hub.get().is_some_and(|hub| hub.borrow().lingers()),
+            Self::Simulated(_) => false,
+        }
+    }
+
     /// Lets the news of a socket have another index. Only bytes and the end of the stream are news.
     ///
     /// # Errors
     /// The kernel's, if it has no memory for this.
     pub fn rename(&self, channel: &mut Channel, index: usize) -> io::Result<()> {
-        if let Channel::Simulated(connection) = channel {
-            connection.rename(index);
+        match channel {
+            Channel::Simulated(connection) => connection.rename(index),
+            Channel::Quic(quic) => quic.silence(index),
+            Channel::Plain(_) | Channel::Tls(_) => {}
         }
         if let (Self::Machine(machine), Some(stream)) = (self, channel.tcp_mut()) {
             machine.wait.registry().reregister(stream, Token(index), Interest::READABLE)?;
@@ -136,13 +173,34 @@ impl Machine {
     }
 
     fn wait(&mut self, until_ns: u64, ready: &mut Vec<Ready>) -> io::Result<()> {
-        let sockets = self.wait.until(until_ns, &mut self.events)?;
-        ready.extend(sockets.map(|event| Ready {
-            client: event.token().0,
-            readable: event.is_readable(),
-            writable: event.is_writable(),
-            ended: event.is_read_closed(),
-        }));
+        let mut hub = self.hub.get().map(|hub| hub.borrow_mut());
+        let until_ns = hub.as_mut().map_or(until_ns, |hub| hub.begin_wait().min(until_ns));
+        for event in self.wait.until(until_ns, &mut self.events)? {
+            let (index, readable, writable) =
+                (event.token().0, event.is_readable(), event.is_writable());
+            match &mut hub {
+                Some(hub) if index >= QUIC_TOKENS => {
+                    hub.wake((index - QUIC_TOKENS) as SocketIndex, readable, writable);
+                }
+                _ => {
+                    let ended = event.is_read_closed();
+                    ready.push(Ready { client: index, readable, writable, ended });
+                }
+            }
+        }
+        if let Some(hub) = &mut hub {
+            hub.end_wait(ready);
+        }
         Ok(())
+    }
+
+    fn hub(&self) -> io::Result<&SharedHub> {
+        if let Some(hub) = self.hub.get() {
+            return Ok(hub);
+        }
+        let registry = self.wait.registry().try_clone()?;
+        let sockets: Box<dyn DatagramSockets> = Box::new(UdpSockets::new(registry, QUIC_TOKENS));
+        let hub = Hub::new(sockets, None);
+        Ok(self.hub.get_or_init(|| Rc::new(RefCell::new(hub))))
     }
 }

@@ -15,6 +15,7 @@ use plan::{Capabilities, Payload, Plan, PlannedWill, Population, Publication, Sh
 use crate::ledger::origin::Origins;
 use crate::seam;
 use crate::seam::received::{BESIDE, Marks, RETAINED};
+use crate::transport::quic::security::{Quic, QuicError};
 use crate::transport::tls::{Tls, TlsError};
 
 /// Failure to prepare a plan on this host.
@@ -59,6 +60,14 @@ pub enum SetupError {
         population: String,
         /// Cause.
         error: RecordingError,
+    },
+    /// A population whose clients cannot use QUIC.
+    #[error("population {population}: tls: {error}")]
+    Quic {
+        /// Name of the population.
+        population: String,
+        /// Cause.
+        error: QuicError,
     },
     /// A population whose clients cannot use TLS.
     #[error("population {population}: tls: {error}")]
@@ -118,6 +127,8 @@ pub struct PopulationSetup {
     pub share: u32,
     /// TLS of the clients; `None` if no target uses TLS.
     pub tls: Option<Tls>,
+    /// QUIC of the clients; `None` if no target uses QUIC.
+    pub quic: Option<Quic>,
     /// Publications of each client.
     pub publications: Vec<PublicationSetup>,
     /// Settings for the protocol of the clients.
@@ -174,6 +185,7 @@ impl Hint for SetupError {
             Self::Rows { .. } | Self::Recording { .. } => {
                 "pubstorm check looks at the file on the machine that it runs on"
             }
+            Self::Quic { error, .. } => error.hint(),
             Self::Tls { error, .. } => error.hint(),
         })
     }
@@ -221,6 +233,8 @@ impl Setup {
             first_publication += publications.len();
             let tls = if is_played { Tls::new(&plan, p, shard) } else { Ok(None) }
                 .map_err(|error| SetupError::Tls { population: population.name.clone(), error })?;
+            let quic = if is_played { Quic::new(&plan, p, shard) } else { Ok(None) }
+                .map_err(|error| SetupError::Quic { population: population.name.clone(), error })?;
             let identifiers = identifiers(population);
             let is_beside =
                 origins.are_beside() || population.responds.is_some() || !identifiers.is_empty();
@@ -229,6 +243,7 @@ impl Setup {
                 first_client,
                 share,
                 tls,
+                quic,
                 publications,
                 protocol: seam::SessionSetup::new(population, plan.max_packet_bytes),
                 rival: rivals[p],

@@ -1,6 +1,7 @@
 //! Connections of clients behind one type: bytes in and out without waiting, and errors as reasons
 //! to count.
 
+pub mod quic;
 pub mod silent;
 pub mod tcp;
 pub mod tls;
@@ -13,6 +14,7 @@ use openssl::error::ErrorStack;
 use openssl::ssl::{Error, ErrorCode, Ssl, SslStream};
 use plan::Reason;
 
+use self::quic::QuicConnection;
 pub use self::silent::Silent;
 pub use self::websocket::{Framing, WebSocket};
 
@@ -44,7 +46,7 @@ const _: () = assert!(size_of::<Secured>() <= 24 && size_of::<Wire<TcpStream>>()
 
 /// A connection.
 pub enum Stream {
-    /// TCP, alone or under TLS.
+    /// TCP, alone or under TLS, or QUIC.
     Direct(Channel),
     /// A WebSocket above it.
     WebSocket(Box<WebSocket>),
@@ -145,6 +147,14 @@ impl Stream {
         self.channel().delay_acks();
     }
 
+    /// Code and text with which the peer has closed the connection, if the transport has them.
+    pub fn last_words(&self) -> Option<String> {
+        match self.channel() {
+            Channel::Quic(quic) => quic.last_words(),
+            _ => None,
+        }
+    }
+
     /// Sends the ends of WebSocket and TLS, if there is room.
     pub fn finish(&mut self, framing: &mut Framing) {
         if let Self::WebSocket(websocket) = self {
@@ -174,6 +184,8 @@ pub enum Channel {
     Plain(Wire<TcpStream>),
     /// Under TLS.
     Tls(Box<Secured>),
+    /// A stream of QUIC.
+    Quic(Box<QuicConnection>),
     /// Of a simulated machine; a fat pointer would make each client larger.
     Simulated(Box<Box<dyn SimulatedConnection>>),
 }
@@ -264,6 +276,7 @@ impl Channel {
         let tls = match self {
             Self::Plain(_) => return Ok(()),
             Self::Tls(tls) => tls,
+            Self::Quic(quic) => return quic.handshake(),
             Self::Simulated(connection) => return connection.handshake(),
         };
         tls.stream.get_mut().wake(false);
@@ -284,6 +297,8 @@ impl Channel {
         match self {
             Self::Plain(wire) => wire.wake(ended),
             Self::Tls(tls) => tls.stream.get_mut().wake(ended),
+            // The hub has the news itself.
+            Self::Quic(_) => {}
             Self::Simulated(connection) => connection.wake(ended),
         }
     }
@@ -294,6 +309,7 @@ impl Channel {
         match self {
             Self::Plain(wire) => wire.receive(buffer, connecting),
             Self::Tls(tls) => tls.read(buffer, connecting),
+            Self::Quic(quic) => quic.read(buffer, connecting),
             Self::Simulated(connection) => connection.read(buffer, connecting),
         }
     }
@@ -305,6 +321,7 @@ impl Channel {
         match self {
             Self::Plain(wire) => wire.send(bytes, connecting),
             Self::Tls(tls) => tls.write(bytes, connecting),
+            Self::Quic(quic) => quic.write(bytes, connecting),
             Self::Simulated(connection) => connection.write(bytes, connecting),
         }
     }
@@ -313,7 +330,7 @@ impl Channel {
     pub fn is_plain(&self) -> bool {
         match self {
             Self::Plain(_) => true,
-            Self::Tls(_) => false,
+            Self::Tls(_) | Self::Quic(_) => false,
             Self::Simulated(connection) => connection.is_plain(),
         }
     }
@@ -321,14 +338,17 @@ impl Channel {
     /// Returns `true` once if reading waited for room to write.
     pub fn takes_reading(&mut self) -> bool {
         match self {
-            Self::Plain(_) => false,
+            Self::Plain(_) | Self::Quic(_) => false,
             Self::Tls(tls) => std::mem::take(&mut tls.reads_when_writable),
             Self::Simulated(connection) => connection.takes_reading(),
         }
     }
 
-    /// Makes the close of the socket a reset: the kernel discards what it has not sent.
+    /// Makes the close of the socket a reset: the kernel, or the hub, discards what it has not sent.
     pub fn reset_on_close(&self) {
+        if let Self::Quic(quic) = self {
+            quic.abort();
+        }
         // A simulated close and a reset differ in nothing but the DISCONNECT.
         self.tcp().inspect(|stream| tcp::reset_on_close(stream));
     }
@@ -346,6 +366,7 @@ impl Channel {
             Self::Tls(tls) => {
                 let _ = tls.stream.shutdown();
             }
+            Self::Quic(quic) => quic.finish(),
             Self::Simulated(connection) => connection.finish(),
         }
     }
@@ -354,7 +375,7 @@ impl Channel {
         match self {
             Self::Plain(wire) => Some(&wire.socket),
             Self::Tls(tls) => Some(&tls.stream.get_ref().socket),
-            Self::Simulated(_) => None,
+            Self::Quic(_) | Self::Simulated(_) => None,
         }
     }
 
@@ -371,7 +392,7 @@ impl Channel {
         match self {
             Self::Plain(wire) => Some(&mut wire.socket),
             Self::Tls(tls) => Some(&mut tls.stream.get_mut().socket),
-            Self::Simulated(_) => None,
+            Self::Quic(_) | Self::Simulated(_) => None,
         }
     }
 }

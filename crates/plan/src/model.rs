@@ -79,13 +79,17 @@ const fn max_packet_bytes() -> u32 {
 pub struct Target {
     /// Host name or address.
     pub host: String,
-    /// TCP port.
+    /// TCP port; with QUIC, the port of UDP.
     pub port: u16,
     /// True if connections use TLS, with the settings of each population's `tls`.
     pub tls: bool,
     /// Path of the WebSocket, with a query if there is one; `None`: MQTT over TCP.
     #[serde(default)]
     pub websocket: Option<String>,
+    /// True if connections use QUIC, on the port of UDP. Its TLS has the settings of each
+    /// population's `tls`.
+    #[serde(default)]
+    pub quic: bool,
     /// Ports of the same broker for clients of other protocols, by the name of the protocol.
     #[serde(default)]
     pub ports: BTreeMap<String, u16>,

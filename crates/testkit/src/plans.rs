@@ -35,7 +35,7 @@ pub fn empty(seed: u64) -> Plan {
 /// A broker without TLS and WebSocket.
 pub fn target(port: u16) -> Target {
     let ports = BTreeMap::new();
-    Target { host: "127.0.0.1".into(), port, tls: false, websocket: None, ports }
+    Target { host: "127.0.0.1".into(), port, tls: false, websocket: None, quic: false, ports }
 }
 
 /// Clients that only connect.

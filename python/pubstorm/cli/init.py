@@ -200,7 +200,8 @@ def _thresholds(load: StarterLoad, can: Capabilities) -> Iterator[str]:
 
 
 TARGET = """\
-# The broker under test. An address under TLS has an s, as in mqtts://, and WebSocket has ws://.
+# The broker under test. An address under TLS has an s, as in mqtts://; WebSocket has ws://, QUIC
+# has quic://.
 target: {broker}
 """
 EMBEDDED_BROKER = """\

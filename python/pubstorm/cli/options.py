@@ -46,8 +46,8 @@ TARGET = click.option(
     metavar="URL",
     multiple=True,
     callback=_targets,
-    help="Use this broker: mqtt[s]://HOST[:PORT] or ws[s]://HOST[:PORT][/PATH]. Can be repeated: "
-    "clients connect to the brokers in turn.",
+    help="Use this broker: mqtt[s]://HOST[:PORT], ws[s]://HOST[:PORT][/PATH] or "
+    "quic://HOST[:PORT]. Can be repeated: clients connect to the brokers in turn.",
 )
 SET = click.option(
     "--set",

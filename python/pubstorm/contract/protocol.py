@@ -370,11 +370,13 @@ class Target(BaseModel):
     host: str
     """Host name or address."""
     port: int = Field(ge=0, le=65535)
-    """TCP port."""
+    """TCP port; with QUIC, the port of UDP."""
     tls: bool = False
     """True if connections to it are under TLS, by each population's `tls`."""
     websocket: str | None = None
     """Path of the WebSocket, with a query if there is one; null: MQTT over TCP."""
+    quic: bool = False
+    """True if connections use QUIC. Its TLS has the settings of each population's `tls`."""
     ports: Mapping[str, Annotated[int, Field(ge=0, le=65535)]] = Field(default_factory=dict)
     """Ports of the same broker for clients of other protocols, by the kind of the protocol."""
 
@@ -382,7 +384,8 @@ class Target(BaseModel):
         host = f"[{self.host}]" if ":" in self.host else self.host
         if self.websocket is not None:
             return f"{'wss' if self.tls else 'ws'}://{host}:{self.port}{self.websocket}"
-        return f"{'mqtts://' if self.tls else ''}{host}:{self.port}"
+        scheme = QUIC_SCHEME if self.quic else "mqtts://" if self.tls else ""
+        return f"{scheme}{host}:{self.port}"
 
     @property
     def can(self) -> Capabilities:
@@ -438,8 +441,8 @@ class NatsTarget(Target):
 
 def parse_target(text: object) -> Target:
     """The address in `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, over WebSocket
-    `ws://HOST[:PORT][/PATH]` and `wss://`, for a NATS server `nats://HOST[:PORT]`, or for a
-    publisher of ZeroMQ `zmq://HOST:PORT`."""
+    `ws://HOST[:PORT][/PATH]` and `wss://`, over QUIC `quic://HOST[:PORT]`, for a NATS server
+    `nats://HOST[:PORT]`, or for a publisher of ZeroMQ `zmq://HOST:PORT`."""
     found = _URL.fullmatch(text.strip()) if isinstance(text, str) else None
     scheme = found["scheme"] if found is not None else ""
     if found is None or (not scheme.startswith("ws") and found["path"] not in {"", "/"}):
@@ -458,7 +461,8 @@ def parse_target(text: object) -> Target:
         return NatsTarget(host=host, port=port, tls=scheme in UNDER_TLS)
     path = found["path"] if found["path"].startswith("/") else f"/{found['path']}"
     websocket = path if scheme.startswith("ws") else None
-    return Target(host=host, port=port, tls=scheme in UNDER_TLS, websocket=websocket)
+    quic = scheme == "quic"
+    return Target(host=host, port=port, tls=scheme in UNDER_TLS, websocket=websocket, quic=quic)
 
 
 def parse_targets(value: object) -> tuple[Target, ...]:
@@ -524,7 +528,8 @@ def _target_hint(text: object) -> str | None:
     if known is None:
         return (
             "this version speaks MQTT (mqtt://, under TLS mqtts://), MQTT over WebSocket (ws://, "
-            "under TLS wss://), NATS (nats://, under TLS natss://) and ZeroMQ (zmq://)"
+            "under TLS wss://), MQTT over QUIC (quic://), NATS (nats://, under TLS natss://) and "
+            "ZeroMQ (zmq://)"
         )
     if "@" in rest:
         return "write username and password as keys: of the population, or of the source"
@@ -538,25 +543,30 @@ def _target_hint(text: object) -> str | None:
 DEFAULT_PORT = 1883
 DEFAULT_TLS_PORT = 8883
 NATS_PORT = 4222
+QUIC_PORT = 14567
+"""Port of EMQX; MQTT over QUIC has no registered one."""
+QUIC_SCHEME = "quic://"
 DEFAULT_PORTS = {
     **{"mqtt": DEFAULT_PORT, "mqtts": DEFAULT_TLS_PORT, "ws": 80, "wss": 443},
+    "quic": QUIC_PORT,
     **{"nats": NATS_PORT, "natss": NATS_PORT},
 }
-UNDER_TLS = frozenset({"mqtts", "wss", "natss"})
+UNDER_TLS = frozenset({"mqtts", "wss", "quic", "natss"})
 ZMQ_SCHEME = "zmq://"
 NATS_SCHEMES = ("nats://", "natss://")
 TARGET_ALLOWED = (
-    "mqtt[s]://HOST[:PORT], ws[s]://HOST[:PORT][/PATH], nats[s]://HOST[:PORT] or zmq://HOST:PORT"
+    "mqtt[s]://HOST[:PORT], ws[s]://HOST[:PORT][/PATH], quic://HOST[:PORT], nats[s]://HOST[:PORT] "
+    "or zmq://HOST:PORT"
 )
 SOURCES_MAX = 4096
 SOURCES_ALLOWED = 'is "auto", or addresses and ranges such as 127.0.0.1-127.0.0.8'
 
 _SCHEMES = {
-    **{scheme: scheme for scheme in ("mqtt", "mqtts", "ws", "wss", "zmq", "nats", "natss")},
+    **{scheme: scheme for scheme in ("mqtt", "mqtts", "ws", "wss", "quic", "zmq", "nats", "natss")},
     **{"ssl": "mqtts", "tls": "mqtts", "http": "ws", "https": "wss"},
 }
 _URL = re.compile(
-    r"(?P<scheme>mqtts?|wss?|zmq|natss?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]"
+    r"(?P<scheme>mqtts?|wss?|quic|zmq|natss?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]"
     r"|(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?))(?::(?P<port>\d{1,6}))?"
     r"(?P<path>(?:[/?][!-\"$-~]*)?)",
     re.ASCII,

@@ -73,8 +73,24 @@ class Reason(StrEnum):
     ALPN_REFUSED = (
         "alpn_refused",
         ReasonFamily.ATTEMPT,
-        "the broker ended the handshake because it speaks none of the protocols in tls.alpn: name "
-        "one that it speaks, or leave alpn out",
+        "the broker ended the handshake because it speaks none of the offered protocols: those of "
+        "tls.alpn, or mqtt over QUIC: name one that it speaks, or look whether the port is right",
+    )
+    QUIC_VERSION = (
+        "quic_version",
+        ReasonFamily.ATTEMPT,
+        "the target speaks no QUIC of version 1",
+    )
+    QUIC_REFUSED = (
+        "quic_refused",
+        ReasonFamily.ATTEMPT,
+        "the target ended the handshake of QUIC with an error: details has its code, and the "
+        "broker's log says more",
+    )
+    QUIC_FAILED = (
+        "quic_failed",
+        ReasonFamily.ATTEMPT,
+        "the clients ended the handshake of QUIC because the target broke its rules",
     )
     UPGRADE_CLOSED = (
         "upgrade_closed",
@@ -262,6 +278,24 @@ class Reason(StrEnum):
         ReasonFamily.CONNECTION,
         "the bytes of established connections were none of TLS, or the broker ended them with an "
         "alert: look at the broker's log, and at what lies between",
+    )
+    QUIC_BROKEN = (
+        "quic_broken",
+        ReasonFamily.CONNECTION,
+        "one side ended established connections because the other one broke the rules of QUIC: "
+        "details has the code, and the broker's log says more",
+    )
+    QUIC_IDLE_TIMEOUT = (
+        "quic_idle_timeout",
+        ReasonFamily.CONNECTION,
+        "nothing arrived within the idle timeout of QUIC that the broker has: keep_alive has to "
+        "be shorter, or the path to the broker was gone",
+    )
+    QUIC_CLOSED_WITH_CODE = (
+        "quic_closed_with_code",
+        ReasonFamily.EITHER,
+        "the broker closed connections of QUIC with a code other than 0: details has the code "
+        "and its text",
     )
     WEBSOCKET_CLOSED = "websocket_closed", ReasonFamily.EITHER
     WEBSOCKET_GOING_AWAY = (

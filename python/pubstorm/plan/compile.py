@@ -98,6 +98,7 @@ def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
             port=0,
             tls=broker.tls_mode != "none",
             websocket=WEBSOCKET_PATH if broker.serves_websocket else None,
+            quic=broker.serves_quic,
             ports=dict.fromkeys(broker.OTHER_PORTS, 0),
         )
         for broker in scenario.topology.brokers.values()

@@ -56,10 +56,11 @@ class Scenario(Part):
     """One line for the list of scenarios."""
     target: Targets = ()
     """Brokers that clients connect to: `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, over
-    WebSocket `ws://HOST[:PORT][/PATH]` or `wss://HOST[:PORT][/PATH]`, or a list; or publishers of
-    ZeroMQ that already run, `zmq://HOST:PORT`. Client c of a population goes to target c modulo
-    their number. Of a name's addresses the first IPv4 one is used, else the first. Not needed if
-    the topology starts brokers; with bridges it can be the broker that they lead to."""
+    WebSocket `ws://HOST[:PORT][/PATH]` or `wss://HOST[:PORT][/PATH]`, over QUIC
+    `quic://HOST[:PORT]`, or a list; or publishers of ZeroMQ that already run, `zmq://HOST:PORT`.
+    Client c of a population goes to target c modulo their number. Of a name's addresses the first
+    IPv4 one is used, else the first. Not needed if the topology starts brokers; with bridges it can
+    be the broker that they lead to."""
     topology: ScenarioTopology = ScenarioTopology()
     """The brokers that the run itself starts and stops."""
     populations: Mapping[Name, AnyPopulation] = Field(min_length=1)

@@ -46,6 +46,7 @@ EMBEDDED_OPTIONS = (
     "max-queued",
     "max-inflight",
     "max-packet-size",
+    "quic-idle-timeout",
     "listen",
     "log",
 )
@@ -113,7 +114,7 @@ class Federation(Part):
 
 
 TlsMode = Literal["none", "server", "mutual", "psk"]
-Transport = Literal["tcp", "websocket"]
+Transport = Literal["tcp", "websocket", "quic"]
 WEBSOCKET_PATH = "/mqtt"
 """Path of WebSockets at brokers that the run starts."""
 
@@ -161,7 +162,7 @@ class Broker(Variant):
     `fleet.on: local`, everything is on this host."""
     transport: Transport = "tcp"
     """Connections of clients: TCP alone, or WebSocket, for which the broker has a second listener
-    with the same `tls`. Monitors and bridges use TCP."""
+    with the same `tls`, or QUIC, which always has TLS. Monitors and bridges use TCP."""
     cpus: tuple[Processor, ...] = ()
     """Processors that each broker may use, with all processes that it starts, such as `[0]`.
     Default: all of its host."""
@@ -180,16 +181,19 @@ class Broker(Variant):
                 yield ("cpus", number), message, "leave it out"
         if self.memory is not None and self.hosts is not None:
             message = "found memory with hosts, allowed is one of them"
-            yield (
-                ("memory",),
-                message,
-                "cpus goes with hosts; memory is limited here only",
-            )
+            yield ("memory",), message, "cpus goes with hosts; memory is limited here only"
 
     @property
     def tls_mode(self) -> TlsMode:
         """TLS for clients and bridges."""
+        if self.serves_quic:
+            return "server"
         return self.tls if isinstance(self, Mosquitto) else "none"
+
+    @property
+    def serves_quic(self) -> bool:
+        """True if clients connect over QUIC."""
+        return self.transport == "quic"
 
     @property
     def serves_websocket(self) -> bool:

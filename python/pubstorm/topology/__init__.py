@@ -326,6 +326,7 @@ class Topology:
             cluster=cluster,
             is_under_tls=spec.tls_mode != "none",
             serves_websocket=spec.serves_websocket,
+            serves_quic=spec.serves_quic,
             host=cluster.host(name) if cluster else LOOPBACK,
             cpus=spec.cpus,
             trusted=self.keys.observer(group) if spec.user_store else None,

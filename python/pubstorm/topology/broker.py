@@ -198,6 +198,8 @@ class Place:
     """True if its settings put clients under TLS."""
     serves_websocket: bool = False
     """True if clients connect over WebSocket, on a port of its own."""
+    serves_quic: bool = False
+    """True if clients connect over QUIC, on a port of UDP."""
     auth: str | None = None
     """URL of the store in which it looks up users; None: it lets everybody in."""
     trusted: Login | None = None
@@ -491,6 +493,8 @@ class BrokerProcess(ServerProcess):
         """Port for monitors."""
         self.websocket_port = 0
         """Port for clients over WebSocket; 0 without one."""
+        self.quic_port = 0
+        """UDP port for clients over QUIC; 0 without one."""
         self.other_ports: dict[str, int] = {}
         """Ports for clients of other protocols than MQTT, by protocol."""
 
@@ -522,6 +526,8 @@ class BrokerProcess(ServerProcess):
     @property
     def client_port(self) -> int:
         """Port for clients."""
+        if self.place.serves_quic:
+            return self.quic_port
         return self.websocket_port if self.place.serves_websocket else self.port
 
     @property

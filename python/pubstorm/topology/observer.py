@@ -121,6 +121,8 @@ class MqttObserver:
 
     def connect(self, keep_alive_s: int, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """Sends CONNECT; raises ObserverError if the target cannot be reached."""
+        if self.target.quic:
+            raise ObserverError("observers connect over TCP, and this target has QUIC")
         self.client.connect_timeout = timeout_s
         try:
             self.client.connect(self.target.host, self.target.port, keep_alive_s)

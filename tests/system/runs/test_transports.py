@@ -26,6 +26,7 @@ BROKERS: dict[str, dict[str, Any]] = {
     "mosquitto-ws": {"kind": "mosquitto", "transport": "websocket"},
     "mosquitto-wss": {"kind": "mosquitto", "transport": "websocket", "tls": "server"},
     "command-ws": {"kind": "command", "transport": "websocket", "command": COMMAND},
+    "embedded-quic": {"kind": "embedded", "transport": "quic"},
     "nats-ws": {"kind": "nats", "transport": "websocket"},
     "rabbitmq-ws": {"kind": "rabbitmq", "transport": "websocket"},
 }
@@ -92,6 +93,8 @@ def test_clients_go_to_targets_of_each_transport_in_turn(results: list[dict[str,
 
 
 def scheme(broker: dict[str, Any]) -> str:
+    if broker.get("transport") == "quic":
+        return "quic"
     word = "ws" if "transport" in broker else "mqtt"
     return f"{word}s" if "tls" in broker else word
 

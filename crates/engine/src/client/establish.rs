@@ -1,4 +1,4 @@
-//! The way to the first bytes of the protocol: TCP, TLS, WebSocket, CONNECT.
+//! The way to the first bytes of the protocol: TCP, TLS, WebSocket or QUIC, CONNECT.
 
 use plan::{Random, Reason, Secures};
 
@@ -25,10 +25,23 @@ impl Client {
         self.ended = false;
         self.acks_period = receive::acks_period(context.now_ns).wrapping_sub(1);
         self.deadline_ns = context.now_ns + population.connect_timeout_ns;
-        match context.host.open(&self.route(context), self.index) {
+        match self.open(context) {
             Ok(channel) => self.stream = Some(Stream::Direct(channel)),
             Err(reason) => self.lost(context, reason),
         }
+    }
+
+    /// Opens a connection over TCP, or over QUIC if the target has it.
+    fn open(&self, context: &Context) -> Result<Channel, Reason> {
+        let (setup, target) = (&context.setup, self.target(context));
+        let At { n, .. } = at(self, setup, context.now_ns);
+        let (to, route) = (&setup.plan.targets[target], self.route(context));
+        if !to.quic || route.target.port() != to.port {
+            return context.host.open(&route, self.index);
+        }
+        let quic = setup.populations[self.population()].quic.as_ref();
+        let identity = quic.and_then(|quic| quic.begin(Who { local: self.local, n, target }));
+        context.host.open_quic(&route, self.index, identity.ok_or(Reason::TlsFailed)?)
     }
 
     /// Continues after TCP has connected or failed: with TLS and WebSocket if the target uses them,

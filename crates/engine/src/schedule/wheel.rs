@@ -41,14 +41,18 @@ pub struct Wheel {
 impl Wheel {
     /// A wheel without timers, for `clients` clients, that starts at `now_ns`.
     pub fn new(clients: usize, now_ns: u64) -> Self {
-        let idle = Link { next: NONE, previous: NONE, tick_low: 0, tick_high: 0, slot: IDLE };
         Self {
             origin_ns: now_ns,
             current: 0,
             heads: Box::new([NONE; SLOTS * LEVELS]),
             occupied: [[0; SLOTS / 64]; LEVELS],
-            links: vec![idle; clients],
+            links: vec![Link::IDLE; clients],
         }
+    }
+
+    /// Makes room for the timers of `clients` clients.
+    pub fn reach(&mut self, clients: usize) {
+        self.links.resize(clients.max(self.links.len()), Link::IDLE);
     }
 
     /// Sets the client's timer to `deadline_ns`, in place of any other.
@@ -169,6 +173,9 @@ impl Wheel {
 }
 
 impl Link {
+    /// The place of a client without a timer.
+    const IDLE: Self = Self { next: NONE, previous: NONE, tick_low: 0, tick_high: 0, slot: IDLE };
+
     fn tick(&self) -> u64 {
         u64::from(self.tick_high) << 32 | u64::from(self.tick_low)
     }

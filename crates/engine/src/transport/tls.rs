@@ -179,7 +179,9 @@ impl Tls {
     pub fn new(plan: &Plan, population: usize, shard: Shard) -> Result<Option<Self>, TlsError> {
         let population = &plan.populations[population];
         let targets = &plan.targets[population.at.first..][..population.at.count];
-        let (Some(tls), true) = (&population.tls, targets.iter().any(|target| target.tls)) else {
+        let (Some(tls), true) =
+            (&population.tls, targets.iter().any(|target| target.tls && !target.quic))
+        else {
             return Ok(None);
         };
         let share = shard.share(population.clients);

@@ -64,6 +64,7 @@ pub(crate) fn plan(populations: Vec<Population>, targets: u16, targets_joined: b
                 port,
                 tls: false,
                 websocket: None,
+                quic: false,
                 ports: BTreeMap::new(),
             })
             .collect(),

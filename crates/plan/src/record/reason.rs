@@ -35,6 +35,12 @@ pub enum Reason {
     /// The broker refused the handshake because it speaks none of the protocols that the client
     /// offered by ALPN.
     AlpnRefused,
+    /// The target speaks another version of QUIC.
+    QuicVersion,
+    /// The target ended the handshake of QUIC with an error.
+    QuicRefused,
+    /// The handshake of QUIC failed for another reason.
+    QuicFailed,
     /// The target closed the connection instead of answering the upgrade to WebSocket.
     UpgradeClosed,
     /// The target answered the upgrade with something that is not HTTP.
@@ -79,6 +85,12 @@ pub enum Reason {
     SlowConsumer,
     /// Bytes of an established connection that TLS cannot read, or a fatal alert of the broker.
     TlsBroken,
+    /// Either side ended an established connection because the other one broke QUIC.
+    QuicBroken,
+    /// Nothing arrived within the idle timeout of QUIC.
+    QuicIdleTimeout,
+    /// The broker closed the connection of QUIC with a code other than 0.
+    QuicClosedWithCode,
     /// The broker sent frames that are not those of MQTT over WebSocket.
     WebsocketInvalid,
     /// No PINGRESP within the keep-alive.

@@ -119,7 +119,7 @@ def _targets(scenario: Scenario, plan: Plan) -> str:
 
 def _broker(broker: Broker) -> str:
     times = "" if broker.count == 1 else f"{broker.count:,} × "
-    tls = "" if broker.tls_mode == "none" else " under TLS"
+    tls = "" if broker.tls_mode == "none" else " over QUIC" if broker.serves_quic else " under TLS"
     tls += " over WebSocket" if broker.serves_websocket else ""
     federation = broker.federation if isinstance(broker, Rabbitmq) else None
     vhosts = federation and many(federation.vhosts, "virtual host")

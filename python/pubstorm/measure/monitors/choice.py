@@ -232,7 +232,8 @@ def _observers_elsewhere(
     observed = {target.host for target in targets}
     for broker, target in zip(brokers, plan.targets, strict=False):
         is_asked = not asked.isdisjoint({broker.name, broker.group})
-        is_found = target.is_loopback or target.host in observed or not target.speaks_mqtt
+        is_found = target.is_loopback or target.host in observed
+        is_found = is_found or target.quic or not target.speaks_mqtt
         if is_asked and not is_found:
             yield SysTopicsMonitor(broker, target, SysTopics().topics, client_login(plan, target))
 

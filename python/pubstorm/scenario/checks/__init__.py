@@ -34,6 +34,7 @@ from pubstorm.scenario.checks.protocols import (
     check_fleet,
     check_mqtt5,
     check_publishers,
+    check_quic,
     check_tls,
     check_websocket,
 )
@@ -193,6 +194,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_services(scenario)
     yield from check_tls(scenario)
     yield from check_websocket(scenario)
+    yield from check_quic(scenario)
     yield from check_mqtt5(scenario)
     yield from check_round_trips(scenario)
     yield from check_lives(scenario)

@@ -290,6 +290,9 @@ def _check_tls(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Findi
     if bridge.to == TARGET and scenario.target and scenario.target[0].websocket is not None:
         message = "found a bridge to a target over WebSocket, allowed is one over TCP"
         yield (*path, "to"), message, "write mqtt:// or mqtts://: mosquitto's bridges use TCP"
+    if bridge.to == TARGET and scenario.target and scenario.target[0].quic:
+        message = "found a bridge to a target over QUIC, allowed is one over TCP"
+        yield (*path, "to"), message, "write mqtt:// or mqtts://: mosquitto's bridges use TCP"
     if bridge.tls is None:
         return
     place = (*path, "tls")

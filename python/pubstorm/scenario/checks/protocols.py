@@ -29,7 +29,7 @@ from pubstorm.scenario.kinds import (
     StartedPublishers,
 )
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Population, Simulated
+from pubstorm.scenario.populations import TARGET, Population, Simulated
 from pubstorm.scenario.shares import MEAN_NS_MAX, mean_stay_ns, shares_of
 
 STAMP = "pubstorm"
@@ -382,7 +382,7 @@ def _others(scenario: Scenario, name: str) -> list[str]:
     return sorted({b.tls_mode for other, b in brokers if other != name and b.tls_mode != "none"})
 
 
-SCHEMES = "write mqtts://, or wss:// for WebSocket"
+SCHEMES = "write mqtts://, wss:// for WebSocket or quic://"
 
 
 def check_websocket(scenario: Scenario) -> Iterator[Finding]:
@@ -403,6 +403,34 @@ def check_websocket(scenario: Scenario) -> Iterator[Finding]:
             hint = "set transport of a broker in topology.brokers" if brokers else "write ws://"
             path = ("populations", name, "headers")
             yield path, "found headers, and no target over WebSocket", hint
+
+
+NOT_OVER_QUIC = (
+    *("psk", "ciphers", "suites", "groups", "alpn", "resume"),
+    *("passphrase", "reread", "key_log"),
+)
+"""Settings of TLS that OpenSSL has, and our QUIC does not."""
+
+
+def check_quic(scenario: Scenario) -> Iterator[Finding]:
+    """Yields brokers without QUIC, and settings of TLS that QUIC does not have."""
+    brokers = scenario.topology.brokers
+    for name, broker in brokers.items():
+        if broker.serves_quic and broker.kind != "embedded":
+            place = ("topology", "brokers", name, "transport")
+            message = f"found quic with kind {broker.kind}, allowed is kind embedded"
+            yield place, message, "start another broker yourself, and write target: quic://HOST"
+    served = {name for name, broker in brokers.items() if broker.serves_quic}
+    served |= {TARGET} if any(target.quic for target in scenario.target) else set()
+    for name, population in scenario.populations.items():
+        tls, at = getattr(population, "tls", None), population.attached_to
+        if tls is None or served.isdisjoint(served if at is None else {at.brokers}):
+            continue
+        wrong = [key for key in NOT_OVER_QUIC if getattr(tls, key)]
+        wrong += ["max_version"] * (tls.max_version == "1.2")
+        for key in wrong:
+            message = f"found {key} and a target over QUIC, allowed are certificates and TLS 1.3"
+            yield ("populations", name, "tls", key), message, "leave it out, or use mqtts://"
 
 
 def check_fleet(scenario: Scenario) -> Iterator[Finding]:

@@ -42,6 +42,8 @@ class EmbeddedBroker(BrokerProcess):
         ports += ("--metrics-port", str(self._metrics_port))
         if self.place.serves_websocket:
             ports += ("--websocket-port", str(self.websocket_port))
+        if self.place.serves_quic:
+            ports += ("--quic-port", str(self.quic_port))
         listen = () if self.host == LOOPBACK else ("--listen", self.host)
         own = options(self.place.settings)
         return (program, *ports, *listen, "--follow-stdin", *own)
@@ -69,6 +71,7 @@ class EmbeddedBroker(BrokerProcess):
             self.version = str(said["version"])
             self._metrics_port = int(said.get("metrics_port", 0))
             self.websocket_port = int(said.get("websocket_port", 0))
+            self.quic_port = int(said.get("quic_port", 0))
             # A restarted broker has the same ports.
             self._command = (*self.prefix, *await self.configure(await self.program()))
         except TimeoutError:

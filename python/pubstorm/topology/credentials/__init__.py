@@ -198,6 +198,10 @@ class RunKeys:
                 return access
             case "psk":
                 return {**psk_settings(self._psk_file, as_username=False), **access}
+            case _ if self._spec.brokers[group].serves_quic:
+                stem = self._folder
+                own = {"quic_certificate": str(stem / SERVER), "quic_key": str(stem / SERVER_KEY)}
+                return {**own, **access}
             case mode:
                 mutual = mode == "mutual"
                 keys = certificate_settings(self._folder, require_client=mutual, as_username=False)

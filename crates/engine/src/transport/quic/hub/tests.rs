@@ -1,0 +1,269 @@
+//! The hub in virtual time: exact bytes over a bad link, reasons of ends, and connections that do
+//! not delay each other.
+
+use plan::{Plan, PlannedTls, Reason, Shard, TlsVersion};
+use quinn_proto::{ConnectionError, ConnectionHandle};
+use testkit::{for_each_seed, plans};
+
+use self::certificates::{Authority, Folder, Issued};
+use super::link::{Behaviour, Faults, SERVER, World, tls};
+use crate::transport::Halt;
+use crate::transport::quic::security::Quic;
+use crate::transport::tcp::TcpRoute;
+use crate::transport::tls::Who;
+
+#[allow(dead_code, reason = "the tests of the program use more of it")]
+#[path = "../../../../tests/support/certificates.rs"]
+mod certificates;
+
+const GOOD: Faults = Faults { lost: 0, delay_ms: 1 };
+const BAD: Faults = Faults { lost: 10, delay_ms: 40 };
+const BYTES: usize = 60_000;
+
+/// A folder with an authority, and a certificate of it.
+struct Keys {
+    folder: Folder,
+    authority: Authority,
+}
+
+impl Keys {
+    fn new() -> Self {
+        let (folder, authority) = (Folder::new(), Authority::new("test"));
+        folder.write("ca.crt", authority.0.certificate_pem());
+        Self { folder, authority }
+    }
+
+    fn issue(&self) -> Issued {
+        self.authority.issue("127.0.0.1", (0, 1))
+    }
+
+    /// Settings of clients that trust the authority.
+    fn settings(&self) -> PlannedTls {
+        PlannedTls {
+            ca: Some(self.folder.path("ca.crt")),
+            verify: true,
+            server_name: None,
+            certificate: None,
+            key: None,
+            psk: None,
+            min_version: TlsVersion::Tls12,
+            max_version: TlsVersion::Tls13,
+            ciphers: None,
+            passphrase: None,
+            reread: false,
+            suites: Vec::new(),
+            groups: Vec::new(),
+            alpn: Vec::new(),
+            resume: 0.0,
+            key_log: None,
+        }
+    }
+}
+
+fn quic(settings: PlannedTls) -> Quic {
+    let mut target = plans::target(SERVER.port());
+    (target.tls, target.quic) = (true, true);
+    let mut population = plans::population("device", 8);
+    population.tls = Some(settings);
+    let plan = Plan { targets: vec![target], populations: vec![population], ..plans::empty(1) };
+    Quic::new(&plan, 0, Shard::WHOLE).unwrap().unwrap()
+}
+
+fn open(world: &mut World, quic: &Quic, client: u32) -> ConnectionHandle {
+    let route = TcpRoute { target: SERVER, source: None, receive_buffer: None };
+    let who = Who { local: client, n: u64::from(client), target: 0 };
+    world.hub.open(&route, client, quic.begin(who).unwrap()).unwrap()
+}
+
+fn world(seed: u64, faults: Faults, behaviour: Behaviour, keys: &Keys) -> World {
+    let issued = keys.issue();
+    let server = tls(&issued.certificate_pem(), &issued.key_pem(), "mqtt");
+    World::new(seed, faults, behaviour, (server, 0))
+}
+
+/// Reads all bytes that are there. Returns the halt after them.
+fn read(world: &mut World, handle: ConnectionHandle, bytes: &mut Vec<u8>) -> Halt {
+    let mut buffer = [0; 1000];
+    loop {
+        match world.hub.read(handle, &mut buffer, false) {
+            Ok(count) => bytes.extend_from_slice(&buffer[..count]),
+            Err(halt) => return halt,
+        }
+    }
+}
+
+#[test]
+fn each_byte_arrives_once_and_in_order_over_a_link_that_loses_and_reorders() {
+    let keys = Keys::new();
+    let quic = quic(keys.settings());
+    for_each_seed(0..20, |seed| {
+        let mut world = world(seed, BAD, Behaviour::Echo, &keys);
+        let handles: Vec<_> = (0..3).map(|client| open(&mut world, &quic, client)).collect();
+        let bytes: Vec<u8> = (0..BYTES).map(|at| (at * 7 + at / 251) as u8).collect();
+        let (mut sent, mut received) = ([0; 3], vec![Vec::new(); 3]);
+        let is_done = world.until(|world| {
+            for (client, &handle) in handles.iter().enumerate() {
+                if let Ok(count) = world.hub.write(handle, &bytes[sent[client]..], false) {
+                    sent[client] += count;
+                }
+                read(world, handle, &mut received[client]);
+            }
+            received.iter().all(|own| own.len() >= BYTES)
+        });
+        assert!(is_done, "{sent:?}");
+        assert!(received.iter().all(|own| *own == bytes));
+        // The last bytes, then the close: the server sees an end without an error.
+        for &handle in &handles {
+            world.hub.finish(handle);
+            world.hub.release(handle);
+        }
+        assert!(world.hub.lingers());
+        assert!(world.until(|world| !world.hub.lingers()));
+    });
+}
+
+#[test]
+fn a_lost_datagram_delays_its_own_stream_and_no_other_on_the_same_hub() {
+    let keys = Keys::new();
+    let quic = quic(keys.settings());
+    let mut world = world(1, GOOD, Behaviour::Echo, &keys);
+    let (slow, fast) = (open(&mut world, &quic, 0), open(&mut world, &quic, 1));
+    let is_open = |world: &World, handle| world.hub.handshake(handle).is_ok();
+    assert!(world.until(|world| is_open(world, slow) && is_open(world, fast)));
+    // The first message of one client is lost; its second one arrives, and waits for the first.
+    world.link.borrow_mut().cut = Some(0);
+    world.hub.write(slow, b"first", false).unwrap();
+    world.link.borrow_mut().cut = None;
+    world.hub.write(slow, b"second", false).unwrap();
+    let since_ns = world.link.borrow().now_ns;
+    world.hub.write(fast, b"alone", false).unwrap();
+    let mut arrived = [0; 2];
+    let mut received = [Vec::new(), Vec::new()];
+    assert!(world.until(|world| {
+        for (at, handle) in [slow, fast].into_iter().enumerate() {
+            read(world, handle, &mut received[at]);
+            if arrived[at] == 0 && !received[at].is_empty() {
+                arrived[at] = world.link.borrow().now_ns - since_ns;
+            }
+        }
+        arrived.iter().all(|&at_ns| at_ns > 0)
+    }));
+    // A round trip takes 2 ms. The loss is noticed after more than one of them.
+    assert_eq!(arrived[1], 2_000_000);
+    assert!(arrived[0] >= 2 * arrived[1], "{arrived:?}");
+    assert_eq!(received, [b"firstsecond".to_vec(), b"alone".to_vec()]);
+}
+
+/// End of the first connection at a server, with a byte for it once it is open.
+fn end(world: &mut World, settings: PlannedTls) -> (Option<Reason>, Option<String>) {
+    let quic = quic(settings);
+    let handle = open(world, &quic, 0);
+    let mut found = None;
+    let mut is_written = false;
+    world.until(|world| {
+        found = match world.hub.handshake(handle) {
+            Err(Halt::Lost(reason)) => Some(reason),
+            Err(Halt::Later) => None,
+            Ok(()) => {
+                is_written = is_written || world.hub.write(handle, b"x", false).is_ok();
+                match read(world, handle, &mut Vec::new()) {
+                    Halt::Lost(reason) => Some(reason),
+                    Halt::Later => None,
+                }
+            }
+        };
+        found.is_some()
+    });
+    (found, world.hub.last_words(handle))
+}
+
+#[test]
+fn each_end_has_its_reason() {
+    let keys = Keys::new();
+    let issue = |name, days| keys.authority.issue(name, days);
+    let good = || issue("127.0.0.1", (0, 1));
+    let stranger = || Keys::new().issue();
+    let trusted = || keys.settings();
+    let blind = || PlannedTls { verify: false, ..keys.settings() };
+    let echo = Behaviour::Echo;
+    type Case = (Issued, &'static str, Behaviour, u64, PlannedTls, Option<Reason>);
+    let cases: Vec<Case> = vec![
+        (good(), "mqtt", echo, 0, trusted(), None),
+        (stranger(), "mqtt", echo, 0, blind(), None),
+        (stranger(), "mqtt", echo, 0, trusted(), Some(Reason::CertificateUntrusted)),
+        (issue("other.test", (0, 1)), "mqtt", echo, 0, trusted(), Some(Reason::CertificateName)),
+        (
+            issue("127.0.0.1", (-2, -1)),
+            "mqtt",
+            echo,
+            0,
+            trusted(),
+            Some(Reason::CertificateExpired),
+        ),
+        (good(), "h3", echo, 0, trusted(), Some(Reason::AlpnRefused)),
+        (good(), "mqtt", Behaviour::Refuse, 0, trusted(), Some(Reason::QuicRefused)),
+        (good(), "mqtt", Behaviour::Close(7), 0, trusted(), Some(Reason::QuicClosedWithCode)),
+        (good(), "mqtt", Behaviour::Close(0), 0, trusted(), Some(Reason::ClosedByBroker)),
+    ];
+    for (issued, protocol, behaviour, idle_s, settings, expected) in cases {
+        let server = tls(&issued.certificate_pem(), &issued.key_pem(), protocol);
+        let mut world = World::new(1, GOOD, behaviour, (server, idle_s));
+        let (found, words) = end(&mut world, settings);
+        assert_eq!(found, expected, "{protocol}");
+        assert_eq!(
+            words.as_deref().filter(|_| behaviour == Behaviour::Close(7)),
+            (behaviour == Behaviour::Close(7)).then_some("code 7: enough")
+        );
+    }
+}
+
+#[test]
+fn a_connection_without_packets_ends_with_the_idle_timeout_of_the_server() {
+    let keys = Keys::new();
+    let issued = keys.issue();
+    let server = tls(&issued.certificate_pem(), &issued.key_pem(), "mqtt");
+    let mut world = World::new(1, GOOD, Behaviour::Echo, (server, 5));
+    let quic = quic(keys.settings());
+    let handle = open(&mut world, &quic, 0);
+    assert!(world.until(|world| world.hub.handshake(handle).is_ok()));
+    world.hub.write(handle, b"x", false).unwrap();
+    let mut halt = Halt::Later;
+    assert!(world.until(|world| {
+        halt = read(world, handle, &mut Vec::new());
+        halt != Halt::Later
+    }));
+    assert_eq!(halt, Halt::Lost(Reason::QuicIdleTimeout));
+    assert!(world.link.borrow().now_ns >= 5_000_000_000);
+}
+
+#[test]
+fn an_abort_closes_with_a_code_and_a_silent_client_sends_nothing() {
+    let keys = Keys::new();
+    let quic = quic(keys.settings());
+    let mut world = world(1, GOOD, Behaviour::Echo, &keys);
+    let (aborting, silent) = (open(&mut world, &quic, 0), open(&mut world, &quic, 1));
+    let is_open = |world: &World, handle| world.hub.handshake(handle).is_ok();
+    assert!(world.until(|world| is_open(world, aborting) && is_open(world, silent)));
+    // An echo shows that the server has confirmed the handshake: before that, it sees no code.
+    let mut echo = Vec::new();
+    world.hub.write(aborting, b"x", false).unwrap();
+    assert!(world.until(|world| {
+        read(world, aborting, &mut echo);
+        !echo.is_empty()
+    }));
+    world.hub.write(silent, b"x", false).unwrap();
+    world.hub.silence(silent, 1);
+    world.hub.abort(aborting);
+    world.hub.release(aborting);
+    let sent = world.link.borrow().sent[1];
+    assert!(!world.hub.lingers());
+    assert!(world.until(|world| !world.server.ends.is_empty()));
+    let ConnectionError::ApplicationClosed(close) = &world.server.ends[0] else {
+        panic!("{:?}", world.server.ends)
+    };
+    assert_eq!(close.error_code.into_inner(), 1);
+    // The echo and its retransmissions come, and no acknowledgement goes.
+    let until_ns = world.link.borrow().now_ns + 3_000_000_000;
+    while world.turn(until_ns) {}
+    assert_eq!(world.link.borrow().sent[1], sent);
+}

@@ -1,0 +1,84 @@
+"""One run over QUIC, with clients that leave in every way: exact deliveries and wills, and outcomes
+with their names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.kit.runs import Play
+
+pytestmark = pytest.mark.xdist_group("quic")
+
+CLIENTS = 3
+SCENARIO = """\
+topology:
+  brokers:
+    broker: {kind: embedded, transport: quic, settings: {quic-idle-timeout: 4}}
+populations:
+  idle: {clients: 3, keep_alive: 60s, reconnect: never}
+  alive: {clients: 3, keep_alive: 1s, reconnect: never}
+  stranger: {clients: 3, reconnect: never, tls: {server_name: other.test}}
+  pairs:
+    clients: 3
+    keep_alive: 1s
+    subscriptions: [{topic: "pairs/{n}", qos: 2}]
+    publications: [{topic: "pairs/{n}", rate: 20/s, qos: 2, size: 5kB}]
+  watcher: {clients: 1, keep_alive: 1s, subscriptions: [{topic: "will/#", qos: 1}]}
+  aborting: {clients: 3, keep_alive: 1s, end: abort, will: {topic: "will/a{n}", qos: 1}}
+  vanishing: {clients: 3, keep_alive: 1s, end: vanish, will: {topic: "will/v{n}", qos: 1}}
+  polite: {clients: 3, keep_alive: 1s, will: {topic: "will/p{n}", qos: 1}}
+stages:
+  - connect: {timeout: 5s}
+  - publish: 6s
+  - disconnect: {populations: [aborting, vanishing, polite]}
+  - disconnect: {}
+clean_start: require
+defaults: off
+"""
+
+
+@pytest.fixture(scope="module")
+def result(shared_run: Play) -> dict[str, Any]:
+    return shared_run(SCENARIO)[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "connected", "outcomes"),
+    [
+        ("idle", CLIENTS, {"quic_idle_timeout": CLIENTS}),
+        ("alive", CLIENTS, {}),
+        ("stranger", 0, {"certificate_name": CLIENTS}),
+        ("pairs", CLIENTS, {}),
+        ("aborting", CLIENTS, {}),
+        ("vanishing", CLIENTS, {}),
+        ("polite", CLIENTS, {}),
+    ],
+)
+def test_clients_over_quic_connect_and_end_with_the_outcomes_of_their_kind(
+    result: dict[str, Any], name: str, connected: int, outcomes: dict[str, int]
+) -> None:
+    found = result["populations"][name]
+    assert (found["connected_max"], found["outcomes"]) == (connected, outcomes)
+
+
+def test_each_message_over_quic_arrives_once(result: dict[str, Any]) -> None:
+    pairs = result["populations"]["pairs"]
+    assert pairs["sent_total"] == pairs["acked_total"] > 0
+    assert pairs["expected_total"] == pairs["received_total"] == pairs["sent_total"]
+    assert (pairs["lost_total"], pairs["duplicate_total"]) == (0, 0)
+
+
+def test_a_client_that_aborts_or_vanishes_leaves_a_will_and_one_that_leaves_does_not(
+    result: dict[str, Any],
+) -> None:
+    watcher = result["populations"]["watcher"]
+    assert watcher["wills_expected_total"] == watcher["wills_received_total"] == 2 * CLIENTS
+    assert watcher["received_total"] == 2 * CLIENTS
+
+
+def test_targets_and_stale_state_of_a_run_over_quic(result: dict[str, Any]) -> None:
+    (target,) = result["targets"]
+    assert target.startswith("quic://")
+    assert result["stale_state"] == []

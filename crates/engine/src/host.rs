@@ -16,7 +16,7 @@ use crate::transport::quic::security::QuicIdentity;
 use crate::transport::quic::sockets::{DatagramSockets, SocketIndex, UdpSockets};
 use crate::transport::quic::{QuicConnection, SharedHub};
 use crate::transport::tcp::{self, TcpRoute};
-use crate::transport::{Channel, SimulatedConnection};
+use crate::transport::{Channel, Ready, SimulatedConnection};
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 1024;
@@ -52,19 +52,6 @@ pub struct Machine {
     events: Events,
     /// Connections over QUIC, once there is one.
     hub: OnceCell<SharedHub>,
-}
-
-/// A socket that something has happened to. As with epoll's edges, each news comes once.
-#[derive(Clone, Copy, Debug)]
-pub struct Ready {
-    /// Index of its client in this agent; beyond the clients, of a silent connection.
-    pub client: usize,
-    /// There may be bytes, or their end.
-    pub readable: bool,
-    /// There may be room for bytes, or the connection has failed.
-    pub writable: bool,
-    /// The peer has closed its side.
-    pub ended: bool,
 }
 
 impl Host {

@@ -18,6 +18,19 @@ use self::quic::QuicConnection;
 pub use self::silent::Silent;
 pub use self::websocket::{Framing, WebSocket};
 
+/// A socket that something has happened to. As with epoll's edges, each event comes once.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// Index of its client in this agent; beyond the clients, of a silent connection.
+    pub client: usize,
+    /// There may be bytes, or their end.
+    pub readable: bool,
+    /// There may be room for bytes, or the connection has failed.
+    pub writable: bool,
+    /// The peer has closed its side.
+    pub ended: bool,
+}
+
 /// Reason codes of OpenSSL from here to 255 more are the alerts that the peer sent.
 const ALERTS: std::ops::Range<i32> = 1000..1256;
 /// Library code of OpenSSL for errors of the kernel, and the mask of the error number.

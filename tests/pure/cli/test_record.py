@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pubstorm.cli.record.capture import observed_in, read_capture
 from pubstorm.cli.record.comparison import curve_distance
 from pubstorm.cli.record.fit import write_fitted
-from pubstorm.cli.record.population import FACTS, SCENARIO, Observation, write_population
+from pubstorm.cli.record.population import FACTS, SCENARIO, Observed, write_population
 from pubstorm.cli.record.subscription import add_received
 from pubstorm.cli.record.table import instant_ns, read_table
 from pubstorm.contract.recorded import read_recorded, recorded_messages
@@ -169,7 +169,7 @@ def test_hostile_frames_are_counted_and_no_traceback(frames: list[dict[str, Any]
     assert observed.unknown
 
 
-def captured(path: Path) -> Observation:
+def captured(path: Path) -> Observed:
     if shutil.which("tshark") is None:
         pytest.skip("tshark is not installed (scripts/install-test-tools)")
     return read_capture(path, [1883])
@@ -191,7 +191,7 @@ def en(sizes: list[int]) -> list[tuple[int, int]]:
     return list(enumerate(sizes))
 
 
-def kinds(observed: Observation) -> list[tuple[str, int, int, bool]]:
+def kinds(observed: Observed) -> list[tuple[str, int, int, bool]]:
     return [(topic, size, qos, retain) for _, _, topic, size, qos, retain in observed.messages()]
 
 
@@ -246,7 +246,7 @@ def test_a_file_that_is_no_capture_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_population_of_subscribers_has_a_row_for_each_client(tmp_path: Path) -> None:
-    observed = Observation("a test")
+    observed = Observed("a test")
     for name in ("a", "b", "c"):
         observed.client(name).filters = {f"cmd/{name}/#": 1, f"area/{ord(name) % 2}/+": 0}
     observed.add(0, "z", "cmd/a/x", 50, (0, False))
@@ -262,14 +262,14 @@ def test_a_population_of_subscribers_has_a_row_for_each_client(tmp_path: Path) -
 
 @pytest.mark.parametrize(("level", "clients"), [(None, 3), (2, 2), (9, 3)])
 def test_publishers_of_a_subscription_are_modelled(level: int | None, clients: int) -> None:
-    observed = Observation("a test")
+    observed = Observed("a test")
     for topic in ("s/a/1", "s/a/2", "s/b/1"):
         add_received(observed, (5, topic, 40, 1, True), level)
     assert len(observed.clients) == clients
 
 
 def test_a_fitted_model_has_the_rate_and_nothing_of_the_original(tmp_path: Path) -> None:
-    draw, observed = random.Random(5), Observation("a test")
+    draw, observed = random.Random(5), Observed("a test")
     for n in range(50):
         at = 0.0
         while (at := at + draw.expovariate(2.0)) < 100:

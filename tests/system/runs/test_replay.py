@@ -14,8 +14,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from pubstorm import cli
 from pubstorm.cli.record.capture import read_capture
-from pubstorm.cli.record.population import SCENARIO, Observation, write_population
-from pubstorm.cli.record.subscription import Wanted, record_subscription
+from pubstorm.cli.record.population import SCENARIO, Observed, write_population
+from pubstorm.cli.record.subscription import RecordedSubscription, record_subscription
 from pubstorm.contract.protocol import parse_target
 from pubstorm.contract.recorded import recorded_messages
 from pubstorm.errors import UsageError
@@ -134,8 +134,8 @@ def test_the_comparison_shows_equal_messages_and_curves(
 
 def test_a_subscription_records_what_arrives(shared_mosquitto: MosquittoMaker) -> None:
     """The RETAIN flag is that of the publisher, and level 2 of a topic names its client."""
-    broker, found = shared_mosquitto(), list[Observation]()
-    wanted = Wanted(filters=["up/#"], seconds=2.0, level=2)
+    broker, found = shared_mosquitto(), list[Observed]()
+    wanted = RecordedSubscription(filters=["up/#"], seconds=2.0, level=2)
 
     def listen() -> None:
         found.append(record_subscription(parse_target(broker.url), wanted))
@@ -158,4 +158,4 @@ def test_a_subscription_records_what_arrives(shared_mosquitto: MosquittoMaker) -
 def test_a_subscription_at_no_broker_is_an_error(unused_port: int) -> None:
     target = parse_target(f"mqtt://127.0.0.1:{unused_port}")
     with pytest.raises(UsageError, match="found no broker at"):
-        record_subscription(target, Wanted(filters=["#"], seconds=1.0))
+        record_subscription(target, RecordedSubscription(filters=["#"], seconds=1.0))

@@ -39,23 +39,23 @@ pub struct Recording {
     pub shift_ns: u64,
     /// The messages, set when the file is read.
     #[serde(skip)]
-    pub messages: Messages,
+    pub messages: RecordedMessages,
 }
 
 /// Messages of a recording; empty until the file is read.
 #[derive(Clone, Debug, Default)]
-pub struct Messages(OnceLock<Arc<Recorded>>);
+pub struct RecordedMessages(OnceLock<Arc<Recorded>>);
 
-impl PartialEq for Messages {
+impl PartialEq for RecordedMessages {
     /// The file says which messages they are.
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Messages {}
+impl Eq for RecordedMessages {}
 
-impl Messages {
+impl RecordedMessages {
     /// The messages; `None` until the file is read.
     #[must_use]
     #[inline]
@@ -480,7 +480,7 @@ mod tests {
             mean_bytes: 1,
             max_bytes: 5000,
             shift_ns: 1000,
-            messages: Messages::default(),
+            messages: RecordedMessages::default(),
         }
     }
 

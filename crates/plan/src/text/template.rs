@@ -20,7 +20,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::stamp::Stamp;
 use crate::schedule::random::Random;
-use crate::schedule::recorded::Recorded;
 use crate::text::rows::Column;
 
 pub(crate) use level::{Level, Levels};
@@ -239,15 +238,6 @@ impl Template {
             }
         }
         Ok(())
-    }
-
-    /// Sets the messages that `{recorded}` refers to, once; before the call their topics are empty.
-    pub fn bind_recorded(&self, recorded: &Arc<Recorded>) {
-        for variable in self.variables() {
-            if let Variable::Recorded(messages) = variable {
-                messages.set(recorded);
-            }
-        }
     }
 
     /// Returns `true` if the template contains `{recorded}`.

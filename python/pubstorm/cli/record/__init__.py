@@ -112,13 +112,13 @@ def subscription(source: str, folder: Path, **words: object) -> int:
     TARGET is mqtt://HOST:PORT or mqtts://HOST:PORT. A subscriber sees no publishers: they are
     modelled.
     """
-    from pubstorm.cli.record.subscription import Wanted, record_subscription
+    from pubstorm.cli.record.subscription import RecordedSubscription, record_subscription
     from pubstorm.contract.protocol import parse_target
 
     level, username, filters = words["client_level"], words["username"], words["filters"]
     assert isinstance(filters, tuple)
     try:
-        wanted = Wanted(
+        wanted = RecordedSubscription(
             filters=filters,
             seconds=duration_ns(str(words["time"])) / SECOND_NS,
             level=level if isinstance(level, int) else None,
@@ -144,9 +144,9 @@ def compare_(run_dir: Path) -> int:
 
 def _written(observed: object, folder: Path, target: str, fit: bool) -> int:
     from pubstorm.cli.record.fit import write_fitted
-    from pubstorm.cli.record.population import Observation, write_population
+    from pubstorm.cli.record.population import Observed, write_population
 
-    assert isinstance(observed, Observation)
+    assert isinstance(observed, Observed)
     write = write_fitted if fit else write_population
     say("\n".join(write(observed, folder, target)))
     return data_code()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from pubstorm.cli.record.population import Observation
+from pubstorm.cli.record.population import Observed
 from pubstorm.contract.capabilities import U16_MAX
 from pubstorm.errors import BinaryError, UsageError
 from pubstorm.quantities import write_count
@@ -81,27 +81,25 @@ class _Counts:
     of_broker: int = 0
 
 
-def read_capture(path: Path, ports: Sequence[int]) -> Observation:
+def read_capture(path: Path, ports: Sequence[int]) -> Observed:
     """Returns the clients and messages of a capture of servers at these ports. Raises BinaryError
     without tshark, and UsageError for a file that is no capture."""
     return observed_in(_frames(path, ports), ports, f"the capture {path.name}")
 
 
-def observed_in(
-    frames: Iterable[Mapping[str, Any]], ports: Sequence[int], source: str
-) -> Observation:
+def observed_in(frames: Iterable[Mapping[str, Any]], ports: Sequence[int], source: str) -> Observed:
     """Returns the clients and messages in decoded frames, as tshark writes them."""
-    reader = _Reader(Observation(source), ports)
+    reader = _CaptureReader(Observed(source), ports)
     for layers in frames:
         reader.take(layers)
     reader.end()
     return reader.observed
 
 
-class _Reader:
+class _CaptureReader:
     """Follows the connections of a capture."""
 
-    def __init__(self, observed: Observation, ports: Sequence[int]) -> None:
+    def __init__(self, observed: Observed, ports: Sequence[int]) -> None:
         self.observed = observed
         self._ports = {str(port) for port in ports}
         self._connections: dict[str, _Connection] = {}

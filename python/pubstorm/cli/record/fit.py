@@ -18,7 +18,7 @@ from pubstorm.cli.imports.scenario import (
     mean_rate,
     milliseconds,
 )
-from pubstorm.cli.record.population import SCENARIO, Observation
+from pubstorm.cli.record.population import SCENARIO, Observed
 from pubstorm.contract.template import STAMP_BYTES
 from pubstorm.errors import UsageError
 from pubstorm.quantities import SECOND_NS
@@ -33,7 +33,7 @@ SIZES_WITHIN = 4
 
 
 @dataclass
-class _Publisher:
+class _Fitted:
     """The messages of one client with one QoS and RETAIN flag."""
 
     count: int = 0
@@ -60,12 +60,12 @@ class _Publisher:
         self.topics.add(topic)
 
 
-def write_fitted(observed: Observation, folder: Path, target: str) -> list[str]:
+def write_fitted(observed: Observed, folder: Path, target: str) -> list[str]:
     """Writes the scenario of a model into a new folder, and returns lines about it. Raises
     UsageError."""
     if not len(observed):
         raise UsageError(f"found no messages in {observed.source}")
-    publishers: dict[tuple[str, int, bool], _Publisher] = defaultdict(_Publisher)
+    publishers: dict[tuple[str, int, bool], _Fitted] = defaultdict(_Fitted)
     start_ns = None
     for at_ns, identity, topic, size_bytes, qos, retain in observed.messages():
         start_ns = at_ns if start_ns is None else start_ns
@@ -92,7 +92,7 @@ def write_fitted(observed: Observation, folder: Path, target: str) -> list[str]:
 
 
 def _subscribers(
-    observed: Observation, scenario: ImportedScenario, target: str
+    observed: Observed, scenario: ImportedScenario, target: str
 ) -> Iterator[ImportedClients]:
     """Yields subscribers that give each message the recorded deliveries, in the mean and rounded:
     each of them receives all messages."""
@@ -108,10 +108,10 @@ def _subscribers(
 
 
 def _models(
-    publishers: dict[tuple[str, int, bool], _Publisher], span_s: float, target: str
+    publishers: dict[tuple[str, int, bool], _Fitted], span_s: float, target: str
 ) -> Iterator[ImportedClients]:
     """Yields populations of publishers whose rates are alike."""
-    groups: dict[tuple[int, int, bool], list[_Publisher]] = defaultdict(list)
+    groups: dict[tuple[int, int, bool], list[_Fitted]] = defaultdict(list)
     for (_, qos, retain), publisher in publishers.items():
         magnitude = round(math.log2(publisher.count / span_s))
         groups[magnitude, qos, retain].append(publisher)
@@ -137,7 +137,7 @@ def _models(
         yield ImportedClients(name, [target], keys, publications=[publication])
 
 
-def _topic(name: str, own: list[_Publisher]) -> str:
+def _topic(name: str, own: list[_Fitted]) -> str:
     """Returns a topic of the commonest depth, with the mean number of topics of a client."""
     depths = Counter(topic.count("/") + 1 for publisher in own for topic in publisher.topics)
     depth = max(depths, key=lambda depth: (depths[depth], -depth))
@@ -146,7 +146,7 @@ def _topic(name: str, own: list[_Publisher]) -> str:
     return f"model/{name}/{{n}}/{inner}{{1..{min(count, 65_536)}}}"
 
 
-def _size(own: list[_Publisher]) -> object:
+def _size(own: list[_Fitted]) -> object:
     count = sum(publisher.count for publisher in own)
     mean = sum(publisher.size_sum for publisher in own) / count
     square = sum(publisher.size_squares for publisher in own) / count
@@ -157,7 +157,7 @@ def _size(own: list[_Publisher]) -> object:
     return size if spread < 0.01 else {"mean": size, "spread": Plain(f"{spread:.2f}")}
 
 
-def _are_poisson(own: list[_Publisher]) -> bool:
+def _are_poisson(own: list[_Fitted]) -> bool:
     gaps = sum(publisher.gaps for publisher in own)
     if gaps == 0:
         return False

@@ -65,7 +65,7 @@ class ObservedClient:
         return self.version, self.keep_alive_s, self.is_clean, shapes
 
 
-class Observation:
+class Observed:
     """Messages and clients that a source observed. A message takes 25 bytes, and each topic and
     client counts once."""
 
@@ -143,7 +143,7 @@ class _Kind:
     publishes: bool = False
 
 
-def write_population(observed: Observation, folder: Path, target: str) -> list[str]:
+def write_population(observed: Observed, folder: Path, target: str) -> list[str]:
     """Writes the files of an observation into a new folder, and returns lines about them. Raises
     UsageError if nothing was observed, or the folder cannot be written."""
     if not len(observed):
@@ -169,7 +169,7 @@ def write_population(observed: Observation, folder: Path, target: str) -> list[s
     return lines
 
 
-def _kinds(observed: Observation) -> tuple[list[_Kind], int]:
+def _kinds(observed: Observed) -> tuple[list[_Kind], int]:
     """Returns the populations, and the number of clients that are left out."""
     publishers = observed.publishers
     members: dict[tuple[object, ...], list[str]] = {}
@@ -189,7 +189,7 @@ def _kinds(observed: Observation) -> tuple[list[_Kind], int]:
     return kinds, left_out
 
 
-def _write(observed: Observation, kinds: Sequence[_Kind], folder: Path, target: str) -> list[str]:
+def _write(observed: Observed, kinds: Sequence[_Kind], folder: Path, target: str) -> list[str]:
     names = {
         identity: f"{kind.name}-{n}" for kind in kinds for n, identity in enumerate(kind.clients)
     }
@@ -236,7 +236,7 @@ def _said(facts: dict[str, object], kinds: Sequence[_Kind], raised: int) -> Iter
 
 
 def _write_messages(
-    observed: Observation, kinds: Sequence[_Kind], folder: Path, names: dict[str, str]
+    observed: Observed, kinds: Sequence[_Kind], folder: Path, names: dict[str, str]
 ) -> None:
     """Writes the messages of all populations in one pass."""
     with ExitStack() as files:
@@ -271,7 +271,7 @@ def _level(level: str, identity: str, name: str, names: dict[str, str]) -> str:
 
 
 def _clients(
-    observed: Observation,
+    observed: Observed,
     kind: _Kind,
     folder: Path,
     names: dict[str, str],
@@ -298,7 +298,7 @@ def _clients(
 
 
 def _subscriptions(
-    observed: Observation, kind: _Kind, folder: Path, names: dict[str, str]
+    observed: Observed, kind: _Kind, folder: Path, names: dict[str, str]
 ) -> list[Keys]:
     """Returns the subscriptions of a population. Levels that differ among its clients become
     columns of a file with a row for each client."""

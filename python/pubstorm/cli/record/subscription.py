@@ -14,7 +14,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from pubstorm.cli.record.population import Observation
+from pubstorm.cli.record.population import Observed
 from pubstorm.contract.protocol import Target
 from pubstorm.errors import UsageError
 from pubstorm.quantities import write_count
@@ -27,7 +27,7 @@ NEVER_RETAINED = SubscribeOptions.RETAIN_DO_NOT_SEND
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RecordedSubscription:
     """The messages to record."""
 
     filters: Sequence[str]
@@ -40,12 +40,12 @@ class Wanted:
     password: str | None = None
 
 
-def record_subscription(target: Target, wanted: Wanted) -> Observation:
+def record_subscription(target: Target, wanted: RecordedSubscription) -> Observed:
     """Returns the messages that arrive in the time of the recording. Raises UsageError if the
     broker cannot be reached or refuses."""
     arrived: Queue[tuple[int, str, int, int, bool]] = Queue(QUEUE_MAX)
     receiver = _Receiver(arrived, wanted)
-    observed = Observation(f"a subscription at {target}")
+    observed = Observed(f"a subscription at {target}")
     receiver.connect(target)
     try:
         end_s = time.monotonic() + wanted.seconds
@@ -76,7 +76,7 @@ def record_subscription(target: Target, wanted: Wanted) -> Observation:
 
 
 def add_received(
-    observed: Observation, message: tuple[int, str, int, int, bool], level: int | None
+    observed: Observed, message: tuple[int, str, int, int, bool], level: int | None
 ) -> None:
     """Adds a message that arrived: instant, topic, size, QoS and RETAIN flag."""
     at_ns, topic, size_bytes, qos, retain = message
@@ -89,7 +89,9 @@ def add_received(
 class _Receiver:
     """The subscriber."""
 
-    def __init__(self, arrived: Queue[tuple[int, str, int, int, bool]], wanted: Wanted) -> None:
+    def __init__(
+        self, arrived: Queue[tuple[int, str, int, int, bool]], wanted: RecordedSubscription
+    ) -> None:
         self.problem: str | None = None
         self.dropped = 0
         self._arrived, self._wanted = arrived, wanted

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from pubstorm.cli.record.population import Observation
+from pubstorm.cli.record.population import Observed
 from pubstorm.contract.recorded import BYTES_MAX, INSTANT_NS_MAX, TOPIC_BYTES_MAX, whole
 from pubstorm.contract.template import SAVE_HINT, RowsError, unreadable
 from pubstorm.files import opened
@@ -20,9 +20,9 @@ FLAGS = {"true": True, "1": True, "false": False, "0": False, "": False}
 COLUMNS_HINT = "the first line has the headings time,client,topic,size and may have qos,retain"
 
 
-def read_table(path: Path) -> Observation:
+def read_table(path: Path) -> Observed:
     """Returns the messages of a table. Raises RowsError."""
-    observed = Observation(f"the table {path.name}")
+    observed = Observed(f"the table {path.name}")
     try:
         with (
             opened(path, follows_links=True) as content,
@@ -36,7 +36,7 @@ def read_table(path: Path) -> Observation:
     return observed
 
 
-def _read(file: IO[str], path: Path, observed: Observation) -> None:
+def _read(file: IO[str], path: Path, observed: Observed) -> None:
     reader = csv.reader(file, strict=True)
     try:
         headings = [heading.strip().lower() for heading in next(reader, ())]
@@ -64,7 +64,7 @@ def _read(file: IO[str], path: Path, observed: Observation) -> None:
             observed.unknown.append(f"The table has no {key}: messages are played as {value}.")
 
 
-def _add(row: dict[str, str], observed: Observation) -> None:
+def _add(row: dict[str, str], observed: Observed) -> None:
     topic, client = row["topic"], row["client"]
     is_topic = 0 < len(topic.encode()) <= TOPIC_BYTES_MAX and not set(topic) & {"+", "#", "\0"}
     if not is_topic:

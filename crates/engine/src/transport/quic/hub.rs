@@ -19,10 +19,9 @@ use quinn_proto::{
 use super::reasons;
 use super::security::QuicIdentity;
 use super::sockets::{Datagram, DatagramSockets, SOCKETS_PER_SOURCE, SocketIndex};
-use crate::host::Ready;
 use crate::schedule::wheel::Wheel;
-use crate::transport::Halt;
 use crate::transport::tcp::{self, TcpRoute};
+use crate::transport::{Halt, Ready};
 
 /// Longest wait for the acknowledgement of the last bytes of a client, in nanoseconds.
 const LINGER_NS: u64 = 2 * SECOND_NS;
@@ -62,7 +61,7 @@ struct Held {
     end: Option<ConnectionError>,
     /// Error of the socket in the handshake.
     unsent: Option<Reason>,
-    life: Life,
+    life: StreamState,
     /// The peer has all bytes of a stream that has ended, or wants no more of them.
     is_delivered: bool,
     /// The connection waits in [`Hub::moved`].
@@ -73,9 +72,9 @@ struct Held {
     writable: bool,
 }
 
-/// Life of a connection after its client has ended the stream.
+/// StreamState of a connection after its client has ended the stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Life {
+enum StreamState {
     /// A client uses the connection.
     Used,
     /// The client has ended the stream and still has the connection.
@@ -132,7 +131,7 @@ impl Hub {
             socket,
             end: None,
             unsent: None,
-            life: Life::Used,
+            life: StreamState::Used,
             is_delivered: false,
             is_listed: false,
             readable: false,
@@ -275,15 +274,15 @@ impl Hub {
         let Some(held) = self.held_mut(handle) else { return };
         let Some(id) = held.stream else { return };
         // A stream that the peer has stopped needs no end.
-        if held.life == Life::Used && held.connection.send_stream(id).finish().is_ok() {
-            held.life = Life::Finished;
+        if held.life == StreamState::Used && held.connection.send_stream(id).finish().is_ok() {
+            held.life = StreamState::Finished;
         }
     }
 
     /// Makes the close of a connection discard what is not sent.
     pub fn abort(&mut self, handle: ConnectionHandle) {
         if let Some(held) = self.held_mut(handle) {
-            held.life = Life::Aborted;
+            held.life = StreamState::Aborted;
         }
     }
 
@@ -291,7 +290,7 @@ impl Hub {
     pub fn silence(&mut self, handle: ConnectionHandle, index: usize) {
         if let Some(held) = self.held_mut(handle) {
             held.client = index;
-            held.life = Life::Silent;
+            held.life = StreamState::Silent;
         }
     }
 
@@ -307,12 +306,12 @@ impl Hub {
         let Some(held) = self.held_mut(handle) else { return };
         held.client = usize::MAX;
         match held.life {
-            Life::Finished if held.end.is_none() => {
-                held.life = Life::Lingering(until_ns);
+            StreamState::Finished if held.end.is_none() => {
+                held.life = StreamState::Lingering(until_ns);
                 self.lingering += 1;
                 self.drive(handle);
             }
-            Life::Aborted => self.close(handle, ABORTED),
+            StreamState::Aborted => self.close(handle, ABORTED),
             _ => self.close(handle, LEFT),
         }
     }
@@ -380,7 +379,7 @@ impl Hub {
     fn fire(&mut self, handle: ConnectionHandle, now_ns: u64) {
         let now = self.instant(now_ns);
         let Some(held) = self.held_mut(handle) else { return };
-        if let Life::Lingering(until_ns) = held.life
+        if let StreamState::Lingering(until_ns) = held.life
             && until_ns <= now_ns
         {
             return self.close(handle, LEFT);
@@ -414,7 +413,8 @@ impl Hub {
             return self.close(handle, LEFT);
         }
         let own = held.connection.poll_timeout();
-        let limit_ns = if let Life::Lingering(until_ns) = held.life { until_ns } else { u64::MAX };
+        let limit_ns =
+            if let StreamState::Lingering(until_ns) = held.life { until_ns } else { u64::MAX };
         let has_news = held.readable | held.writable;
         let own_ns = own.map_or(u64::MAX, |at| self.nanoseconds(at));
         match own_ns.min(limit_ns) {
@@ -456,7 +456,7 @@ impl Hub {
             let Some(transmit) = held.connection.poll_transmit(now, segments, buffer) else {
                 break;
             };
-            if held.life == Life::Silent {
+            if held.life == StreamState::Silent {
                 continue;
             }
             let bytes = &buffer[..transmit.size];
@@ -546,7 +546,7 @@ impl Held {
     }
 
     const fn lingers(&self) -> bool {
-        matches!(self.life, Life::Lingering(_))
+        matches!(self.life, StreamState::Lingering(_))
     }
 
     fn lost(&self, connecting: bool) -> Option<Reason> {

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::variable::{Decimals, Row, Variable};
 use super::{Part, TemplateError};
-use crate::schedule::recorded::Messages;
+use crate::schedule::recorded::RecordedMessages;
 
 /// Largest number of values of a range.
 const RANGE_VALUES_MAX: u64 = 65_536;
@@ -54,7 +54,7 @@ fn variable(text: &str) -> Option<Variable> {
         ("n", None) => return Some(Variable::Number),
         ("seq", None) => return Some(Variable::Sequence),
         ("time", None) => return Some(Variable::Time),
-        ("recorded", None) => return Some(Variable::Recorded(Messages::default())),
+        ("recorded", None) => return Some(Variable::Recorded(RecordedMessages::default())),
         ("stamp", None) => return Some(Variable::Stamp),
         ("hex", Some(digits)) => return hex(digits),
         ("random", Some(ends)) => return random(ends),

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Part, Rendering};
+use super::{Part, Rendering, Template};
 use crate::record::stamp::STAMP_TEXT_BYTES;
-use crate::schedule::recorded::Messages;
+use crate::schedule::recorded::{Recorded, RecordedMessages};
 use crate::text::rows::Column;
 
 /// Content of a pair of braces.
@@ -20,7 +20,7 @@ pub(crate) enum Variable {
     Choice(Box<[Box<str>]>),
     Row(Row),
     /// The topic of a recorded message.
-    Recorded(Messages),
+    Recorded(RecordedMessages),
     Random(Decimals),
     Hex(u32),
     Sequence,
@@ -64,6 +64,17 @@ impl Row {
 
     fn column(&self) -> Option<&Column> {
         self.column.get().map(|column| &**column)
+    }
+}
+
+impl Template {
+    /// Sets the messages that `{recorded}` refers to, once; before the call their topics are empty.
+    pub fn bind_recorded(&self, recorded: &Arc<Recorded>) {
+        for variable in self.variables() {
+            if let Variable::Recorded(messages) = variable {
+                messages.set(recorded);
+            }
+        }
     }
 }
 

@@ -21,7 +21,6 @@ use testkit::Rng;
 
 use super::super::sockets::{Datagram, DatagramSockets, SOCKETS_PER_SOURCE, SocketIndex};
 use super::Hub;
-use crate::host::Ready;
 
 /// Address of the server.
 pub const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 14567);
@@ -49,7 +48,7 @@ pub struct Faults {
 }
 
 /// Datagrams under way, and the clock.
-pub struct Link {
+pub struct UdpLink {
     pub now_ns: u64,
     pub faults: Faults,
     /// All datagrams of the socket with this number are lost.
@@ -63,19 +62,19 @@ pub struct Link {
 }
 
 /// The sockets of the clients' side.
-struct LinkSockets(Rc<RefCell<Link>>);
+struct LinkSockets(Rc<RefCell<UdpLink>>);
 
 /// Both ends of a link.
 pub struct World {
-    pub link: Rc<RefCell<Link>>,
+    pub link: Rc<RefCell<UdpLink>>,
     pub hub: Hub,
-    pub server: Server,
+    pub server: QuicServer,
     /// Events of clients since they were last taken.
     pub ready: Vec<Ready>,
 }
 
 /// A server of QUIC.
-pub struct Server {
+pub struct QuicServer {
     endpoint: Endpoint,
     behaviour: Behaviour,
     origin: Instant,
@@ -101,7 +100,7 @@ impl World {
         behaviour: Behaviour,
         (tls, idle_s): (rustls::ServerConfig, u64),
     ) -> Self {
-        let link = Rc::new(RefCell::new(Link {
+        let link = Rc::new(RefCell::new(UdpLink {
             now_ns: 1,
             faults,
             cut: None,
@@ -111,7 +110,7 @@ impl World {
             number: 0,
         }));
         let hub = Hub::new(Box::new(LinkSockets(Rc::clone(&link))), Some([seed as u8; 32]));
-        let server = Server::new(seed, behaviour, tls, idle_s);
+        let server = QuicServer::new(seed, behaviour, tls, idle_s);
         Self { link, hub, server, ready: Vec::new() }
     }
 
@@ -150,7 +149,7 @@ impl World {
     }
 }
 
-impl Link {
+impl UdpLink {
     fn send(&mut self, (from, to): (SocketAddr, SocketAddr), bytes: &[u8]) {
         let port = if from == SERVER { to.port() } else { from.port() };
         if to == SERVER {
@@ -210,7 +209,7 @@ impl DatagramSockets for LinkSockets {
     }
 }
 
-impl Server {
+impl QuicServer {
     fn new(seed: u64, behaviour: Behaviour, tls: rustls::ServerConfig, idle_s: u64) -> Self {
         let crypto = QuicServerConfig::try_from(tls).unwrap();
         let mut config = ServerConfig::with_crypto(Arc::new(crypto));
@@ -226,7 +225,7 @@ impl Server {
         Self { endpoint, behaviour, origin: Instant::now(), connections, ends: Vec::new() }
     }
 
-    fn instant(&self, link: &RefCell<Link>) -> Instant {
+    fn instant(&self, link: &RefCell<UdpLink>) -> Instant {
         self.origin + Duration::from_nanos(link.borrow().now_ns)
     }
 
@@ -236,7 +235,7 @@ impl Server {
         next.map_or(u64::MAX, |since| since.as_nanos() as u64)
     }
 
-    fn receive(&mut self, link: &RefCell<Link>) {
+    fn receive(&mut self, link: &RefCell<UdpLink>) {
         let now = self.instant(link);
         loop {
             let next = link.borrow_mut().take(|to| to == SERVER);
@@ -276,7 +275,7 @@ impl Server {
         }
     }
 
-    fn drive(&mut self, link: &RefCell<Link>) {
+    fn drive(&mut self, link: &RefCell<UdpLink>) {
         let now = self.instant(link);
         let Self { endpoint, connections, behaviour, ends, .. } = self;
         connections.retain(|&index, served| {

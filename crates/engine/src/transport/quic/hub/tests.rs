@@ -203,7 +203,7 @@ fn each_end_has_its_reason() {
         (good(), "h3", echo, 0, trusted(), Some(Reason::AlpnRefused)),
         (good(), "mqtt", Behaviour::Refuse, 0, trusted(), Some(Reason::QuicRefused)),
         (good(), "mqtt", Behaviour::Close(7), 0, trusted(), Some(Reason::QuicClosedWithCode)),
-        (good(), "mqtt", Behaviour::Close(0), 0, trusted(), Some(Reason::ClosedByBroker)),
+        (good(), "mqtt", Behaviour::Close(0), 0, trusted(), Some(Reason::ConnectClosed)),
     ];
     for (issued, protocol, behaviour, idle_s, settings, expected) in cases {
         let server = tls(&issued.certificate_pem(), &issued.key_pem(), protocol);

@@ -297,7 +297,7 @@ class Played:
             self.breaker_faults = FaultPlay(script.faults, script.breaker, report, now_ns)
         applied = [] if self.breaker_faults is None else self.breaker_faults.applied
         self.run_log = RunLog(now_ns(), faults=applied)
-        recorder = Recorder(plan, Assignment(engines=script.agents), self.run_log)
+        recorder = Recorder(plan, Assignment.among(plan, script.agents), self.run_log)
         self.run = RunContext(plan, self.fleet, recorder, script.live, now_ns)
         options = ControllerOptions(
             script.policy,

@@ -3,7 +3,7 @@
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-use plan::{ChangeAction, Command, Sent, Snapshot};
+use plan::{ChangeAction, Command, Resume, Sent, Snapshot};
 
 use crate::pipes::{self, Input};
 use crate::snapshots::Snapshots;
@@ -26,6 +26,8 @@ pub struct Stages {
     changes: Vec<ScheduledChange>,
     /// Populations that are excluded from loss in that stage.
     exclusions: Option<Vec<usize>>,
+    /// State of a publisher that was started again.
+    resume: Option<Resume>,
 }
 
 /// A stage that begins.
@@ -38,6 +40,8 @@ pub struct Begun {
     pub changes: Vec<ScheduledChange>,
     /// Populations that are excluded from loss; `None` without a command.
     pub exclusions: Option<Vec<usize>>,
+    /// State of a publisher that was started again; `None` without a command.
+    pub resume: Option<Resume>,
 }
 
 /// A change and its instant.
@@ -84,6 +88,7 @@ impl Stages {
             next: None,
             changes: Vec::new(),
             exclusions: None,
+            resume: None,
         }
     }
 
@@ -102,6 +107,7 @@ impl Stages {
                     self.next = Some((index, at_ns));
                     return Some(ImmediateCommand::Stage { index, at_ns });
                 }
+                Command::Resume(resume) => self.resume = Some(resume),
                 Command::Change { at_ns, population, action } => {
                     let change = ScheduledChange { at_ns, population, action };
                     match self.next {
@@ -128,7 +134,8 @@ impl Stages {
     pub fn begin_due(&mut self, now_ns: u64) -> Option<Begun> {
         let (index, at_ns) = self.next.take_if(|next| next.1 <= now_ns)?;
         let changes = std::mem::take(&mut self.changes);
-        Some(Begun { index, at_ns, changes, exclusions: self.exclusions.take() })
+        let (exclusions, resume) = (self.exclusions.take(), self.resume.take());
+        Some(Begun { index, at_ns, changes, exclusions, resume })
     }
 
     /// Drops the stage that comes next.

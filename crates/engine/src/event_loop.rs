@@ -269,7 +269,7 @@ impl EventLoop {
     }
 
     fn enter_stage(&mut self, begun: Begun) {
-        let Begun { index, at_ns, changes, exclusions } = begun;
+        let Begun { index, at_ns, changes, exclusions, .. } = begun;
         self.close_stage();
         // The next stage may have other receivers.
         while !self.context.expectations.is_balanced() {

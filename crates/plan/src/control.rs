@@ -18,6 +18,8 @@ pub enum Command {
         #[serde(deserialize_with = "bounds::number")]
         at_ns: u64,
     },
+    /// Continue a publisher that was started again, from the next stage command on.
+    Resume(Resume),
     /// Change a population in the current publish stage, in addition to the plan's changes.
     Change {
         /// Instant of the reference clock, in nanoseconds.
@@ -46,6 +48,19 @@ pub enum Command {
     Beat,
     /// Disconnect every client, send the last snapshot, say bye and exit.
     Stop,
+}
+
+/// State of a publisher whose former process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resume {
+    /// Instant before which the publisher sends nothing, in nanoseconds of the reference clock.
+    #[serde(deserialize_with = "bounds::number")]
+    pub from_ns: u64,
+    /// Messages that its former processes have sent in the whole run.
+    pub sent: u64,
+    /// Messages of the stage that its former processes have sent or skipped.
+    pub scheduled: u64,
 }
 
 /// Number of messages that an external publisher has sent in the whole run.

@@ -54,7 +54,7 @@ mod record {
     pub mod stamp;
 }
 
-pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello, Sent};
+pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello, Resume, Sent};
 pub use error::PlanError;
 pub use estimate::arrivals::{Arrivals, Publishers};
 pub use estimate::offered_load::{

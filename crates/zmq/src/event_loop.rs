@@ -11,6 +11,7 @@ use agent::stages::{Begun, ImmediateCommand, ScheduledChange, Stages};
 use agent::tally::{SnapshotHead, Tally};
 use agent::wait::Wait;
 use mio::{Events, Registry, Waker};
+use plan::Resume;
 
 use crate::setup::{Result, ZmqSetup};
 use crate::stage::BegunStage;
@@ -47,6 +48,9 @@ pub trait PopulationPlayer {
 
     /// Publishes at `factor` times the planned rate from `at_ns` on.
     fn change_rate(&mut self, _at_ns: u64, _factor: f64) {}
+
+    /// Continues where the former process of a publisher has ended, in the stage that was entered.
+    fn resume(&mut self, _: Resume) {}
 
     /// Lets clients join or leave.
     fn move_clients(&mut self, _change: ScheduledChange) {
@@ -204,7 +208,7 @@ impl ZmqLoop {
     }
 
     fn enter_stage(&mut self, begun: Begun) -> Result<()> {
-        let Begun { index, at_ns, changes, .. } = begun;
+        let Begun { index, at_ns, changes, resume, .. } = begun;
         self.close_stage(self.shared.now_ns)?;
         let publishes = self.stage.as_ref().is_some_and(|stage| stage.publishes);
         if publishes && !self.shared.is_excluded {
@@ -222,6 +226,7 @@ impl ZmqLoop {
         let planned: Vec<_> = setup.plan.stages[index].action.changes().to_vec();
         self.stages.settle(false);
         self.player.enter(&stage, &mut self.shared)?;
+        resume.into_iter().for_each(|resume| self.player.resume(resume));
         self.stage = Some(stage);
         for plan::Change { after_ns, population, action, .. } in planned {
             self.move_clients(ScheduledChange { at_ns: at_ns + after_ns, population, action });

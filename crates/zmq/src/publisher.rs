@@ -4,7 +4,7 @@
 
 use agent::clock;
 use agent::publication::{Moment, Sender};
-use plan::{Pacer, Security, SentAt, Tempo};
+use plan::{Pacer, Resume, Security, SentAt, Tempo};
 use zmq::{Context, Socket};
 
 use crate::composer::Composer;
@@ -50,6 +50,8 @@ struct Schedule {
     tempo: Tempo,
     /// Messages that are sent or skipped.
     scheduled: u64,
+    /// Instant until which nothing is sent, since the former process has ended; `None` afterwards.
+    resume_ns: Option<u64>,
 }
 
 impl Publisher {
@@ -103,9 +105,28 @@ impl Publisher {
         Ok(())
     }
 
+    /// Returns the instant until which a publisher that was started again sends nothing; `None`
+    /// from then on. At that instant it skips what was scheduled since its former process ended.
+    fn waits_until(&mut self, now_ns: u64, shared: &mut Shared) -> Option<u64> {
+        let resume_ns = self.schedule.as_ref().and_then(|schedule| schedule.resume_ns)?;
+        if now_ns < resume_ns {
+            return Some(resume_ns);
+        }
+        let skipped = self.backlog(resume_ns);
+        shared.tally.populations[shared.setup.population].counters.skipped_total += skipped;
+        if let Some(schedule) = &mut self.schedule {
+            schedule.scheduled += skipped;
+            schedule.resume_ns = None;
+        }
+        None
+    }
+
     /// Sends scheduled messages for a time slice at most; returns the instant of the next message.
     fn send_due(&mut self, shared: &mut Shared) -> Result<u64> {
         let mut now_ns = clock::now_ns();
+        if let Some(resume_ns) = self.waits_until(now_ns, shared) {
+            return Ok(resume_ns);
+        }
         let slice_end_ns = now_ns + SLICE_NS;
         loop {
             for _ in 0..self.batch {
@@ -198,11 +219,20 @@ impl PopulationPlayer for Publisher {
                 if shared.tally.held_since_ns.is_some() {
                     tempo.hold(0, true);
                 }
-                self.schedule = Some(Schedule { start_ns, end_ns, tempo, scheduled: 0 });
+                let (scheduled, resume_ns) = (0, None);
+                self.schedule = Some(Schedule { start_ns, end_ns, tempo, scheduled, resume_ns });
             }
             Task::Stay => {}
         }
         Ok(())
+    }
+
+    fn resume(&mut self, resume: Resume) {
+        self.sent = resume.sent;
+        if let Some(schedule) = &mut self.schedule {
+            schedule.scheduled = resume.scheduled;
+            schedule.resume_ns = Some(resume.from_ns);
+        }
     }
 
     fn change_rate(&mut self, at_ns: u64, factor: f64) {

@@ -6,7 +6,7 @@ use crate::support::{
     Agent, connect, free_port, left_alone, plan, population, publication, publish, publisher,
     subscriber,
 };
-use plan::{ChangeAction, Command, Stamp};
+use plan::{ChangeAction, Command, Resume, Stamp};
 use serde_json::{Value, json};
 use zmq::{Context, Socket, SocketEvent};
 
@@ -125,6 +125,35 @@ fn the_rate_changes_by_plan_and_by_command() {
     assert!(due(&agent) < 60_000, "what is due after the close is not skipped");
     agent.stage(2);
     agent.stop();
+}
+
+#[test]
+fn a_publisher_that_is_started_again_continues_its_streams_and_skips_what_it_missed() {
+    let port = free_port();
+    let stages = [publish(60_000, &json!([]))];
+    let mut agent = Agent::start(&plan(port, &[publisher("", 500, 1)], &stages), PUBLISHER);
+    let context = Context::new();
+    let socket = subscriber(&context, port, &[""]);
+    // The stage began two seconds ago. Of its 4000 messages, 700 were sent or skipped.
+    let from_ns = Agent::now_ns() + 200_000_000;
+    let at_ns = from_ns - 2_000_000_000;
+    agent.send(&Command::Resume(Resume { from_ns, sent: 5000, scheduled: 700 }));
+    agent.send(&Command::Stage { index: 0, at_ns });
+    let follows = |frames: &[Vec<u8>]| {
+        let stamp = Stamp::read(frames.last().unwrap()).unwrap();
+        assert!(stamp.sequence >= 5000 && stamp.intended_ns >= from_ns, "{stamp:?}");
+        let place = (stamp.intended_ns - at_ns) / 500_000;
+        assert_eq!(place - 4000, u64::from(stamp.sequence) - 5000, "{stamp:?}");
+        u64::from(stamp.sequence)
+    };
+    let mut last = follows(&frames(&socket));
+    agent.send(&Command::Close { sent: Vec::new() });
+    agent.read_until(|snapshot, _| snapshot.settled);
+    while last + 1 < 5000 + total(&agent) {
+        last = follows(&frames(&socket));
+    }
+    assert!(agent.totals.populations[0].0.skipped_total >= 3300);
+    agent.close();
 }
 
 #[test]

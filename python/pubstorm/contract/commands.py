@@ -45,6 +45,19 @@ class EnterStage(Value):
     """Instant of the reference clock, in nanoseconds."""
 
 
+class Resume(Value):
+    """Continue a publisher that was started again, from the next stage command on."""
+
+    command: Literal["resume"] = "resume"
+    from_ns: U62
+    """Instant of the reference clock before which it sends nothing, in nanoseconds. Messages that
+    were scheduled before and not sent count as skipped."""
+    sent: U64
+    """Messages that its former processes have sent in the whole run."""
+    scheduled: U64
+    """Messages of the stage that its former processes have sent or skipped."""
+
+
 class ApplyChange(Value):
     """Change a population in the current publish stage, beyond what the plan says."""
 
@@ -155,7 +168,7 @@ class Bye(Value):
     """Number of snapshots it wrote."""
 
 
-AnyCommand = EnterStage | ApplyChange | Close | ExcludeFromLoss | Beat | Stop
+AnyCommand = EnterStage | Resume | ApplyChange | Close | ExcludeFromLoss | Beat | Stop
 Command = Annotated[AnyCommand, Field(discriminator="command")]
 """A line from the controller, after the plan on the first line."""
 

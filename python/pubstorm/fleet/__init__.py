@@ -9,7 +9,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from pubstorm.contract.commands import ApplyChange, Close, EnterStage, ExcludeFromLoss, Hello
+from pubstorm.contract.commands import (
+    ApplyChange,
+    Close,
+    EnterStage,
+    ExcludeFromLoss,
+    Hello,
+    Resume,
+)
 from pubstorm.errors import FleetError
 from pubstorm.fleet.incarnation import (
     Ended,
@@ -109,7 +116,7 @@ class Fleet:
 
     async def command(
         self,
-        command: EnterStage | ApplyChange | Close | ExcludeFromLoss,
+        command: EnterStage | Resume | ApplyChange | Close | ExcludeFromLoss,
         to: Collection[int] | None = None,
     ) -> None:
         """Sends a command to every agent that is left, or to these of them."""

@@ -58,6 +58,10 @@ class LocalSlot:
         """Number of agents in its hello."""
         return self.command.agents
 
+    def anew(self) -> LocalSlot:
+        """Returns a slot for the same command, once this process has ended."""
+        return LocalSlot(self.command, self._log)
+
     async def spawn(self) -> None:
         """Starts the program."""
         words, variables = self.command.words, self.command.environment

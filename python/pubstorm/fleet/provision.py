@@ -83,8 +83,12 @@ class Provision:
         self._placement = placement
         self._groups: Sequence[EngineGroup] = ()
         self._slots: Sequence[Slot] = ()
-        self.programs_here: Sequence[int] = ()
+        self._programs_here: dict[int, LocalSlot] = {}
+
+    @property
+    def programs_here(self) -> Sequence[int]:
         """Agents that are no engines and are on this host, once all have their places."""
+        return tuple(self._programs_here)
 
     async def fleet(self, logs: Path, emit: Callable[[FleetEvent], None]) -> Fleet:
         """The fleet, every agent with a place and none started. What agents of this host log goes
@@ -99,8 +103,15 @@ class Provision:
             (*self._slots, *await self._programs(assignment, logs)),
             emit,
             timeouts_of(self._scenario.fleet, self._plan),
-            self._site.replace,
+            self._replace,
         )
+
+    async def _replace(self, agent: int) -> Slot:
+        """Returns another place for an engine, and the same one for a program of this host."""
+        if (program := self._programs_here.get(agent)) is None:
+            return await self._site.replace(agent)
+        self._programs_here[agent] = program.anew()
+        return self._programs_here[agent]
 
     async def _programs(self, assignment: Assignment, logs: Path) -> Sequence[Slot]:
         """Returns a place for each agent that is no engine."""
@@ -108,16 +119,17 @@ class Provision:
         programs = {name: each.publisher.command for name, each in publishers}
         users = UserPrograms(programs, parent_death_prefix(), self._scenario.directory)
         commands = program_commands(self._plan, assignment, logs, users)
-        slots: dict[int, Slot] = {}
+        here: dict[int, LocalSlot] = {}
         away: dict[int, tuple[AgentCommand, str]] = {}
         for program, command in zip(assignment.programs, commands, strict=True):
             name = self._plan.populations[program.population].name
             machine = self._placement.machine(name, program.share)
             if machine.is_here:
-                slots[program.agent] = LocalSlot(command, logs / log_name(command.title))
+                here[program.agent] = LocalSlot(command, logs / log_name(command.title))
             else:
                 away[program.agent] = command, machine.address
-        self.programs_here = tuple(slots)
+        self._programs_here = here
+        slots: dict[int, Slot] = {**here}
         if away:
             places = await self._site.place_programs(
                 [command for command, _ in away.values()],

@@ -3,7 +3,7 @@ of messages that were due and not yet received or acknowledged, and the facts in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import ceil
@@ -79,7 +79,8 @@ class _FaultedRun:
         self._stages = {
             span.index: stage for span, stage in zip(run.run_log.spans, run.stages, strict=True)
         }
-        self._clients = connected(run.timeline, run.run_log.started_ns)
+        publishers = run.assignment.publishers
+        self._clients = connected(run.timeline, run.run_log.started_ns, publishers)
         self._bridges = {
             name: track
             for name in bridges
@@ -222,11 +223,13 @@ def recovery(counts: Sequence[Step], times: Times) -> Recovery | None:
     )
 
 
-def connected(timeline: Timeline, started_ns: int) -> list[Step]:
-    """Returns how many clients were connected, summed over agents. Clients that are offline after
-    their session lifetime count as connected."""
+def connected(timeline: Timeline, started_ns: int, publishers: Collection[int] = ()) -> list[Step]:
+    """Returns how many clients were connected, summed over agents without publishers under test.
+    Clients that are offline after their session lifetime count as connected."""
 
     def value(row: Row) -> int:
+        if row.agent in publishers:
+            return 0
         everybody = range(row.populations)
         return row.gauge("connected", everybody) + row.gauge("offline", everybody)
 

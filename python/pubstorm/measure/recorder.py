@@ -422,8 +422,11 @@ class Recorder:
         replacement reports."""
         self.run_log.failures.append(failure)
         self.note("failure", failure.text, failure.at_ns)
-        emptied = self.timeline.fail(failure.agent, failure.at_ns, stage)
-        self._sampler.fail(failure.agent, emptied)
+        self.empty(failure.agent, failure.at_ns, stage)
+
+    def empty(self, agent: int, at_ns: int, stage: int) -> None:
+        """Records that an agent has no client from an instant on, until it reports again."""
+        self._sampler.fail(agent, self.timeline.fail(agent, at_ns, stage))
 
     def finish(self) -> None:
         """Records the load since the last complete interval of all agents."""

@@ -1,6 +1,6 @@
 """The stages of a scenario as a plan has them: populations, numbers of clients, and each change of
 a whole as changes of its shares. Faults with every choice made: start, end, and the affected
-brokers or bridges, from the scenario and its seed alone."""
+brokers, publishers or bridges, from the scenario and its seed alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 
 from pubstorm.contract import plan
 from pubstorm.quantities import SECOND_NS
-from pubstorm.scenario.faults import BRIDGE_FAULTS, Fault, FaultKind, victims_of
+from pubstorm.scenario.faults import BRIDGE_FAULTS, Breakables, Fault, FaultKind, victims_of
 from pubstorm.scenario.message_counts import messages_of
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.shares import PlannedClients, factors_of, meant_by, rate_of, wanted_of
@@ -149,7 +149,7 @@ class PlannedFault:
     lasts_ns: int | None
     """Time until the repair, in nanoseconds; None if it is not repaired."""
     group: str = ""
-    """Name of the brokers or bridges that the victims are of."""
+    """Name of the brokers, publishers or bridges that the victims are of."""
     numbers: tuple[int, ...] = ()
     """Their numbers, in order."""
     commands: Commands | None = None
@@ -158,10 +158,15 @@ class PlannedFault:
     """Kind of cut, for bridges."""
     delay_ns: int = 0
     """Delay of each direction of bridges that are delayed."""
+    publishers: int = 0
+    """Number of publishers of the group; 0: it is none of publishers."""
 
     @property
     def victims(self) -> tuple[str, ...]:
-        """Names of the brokers or bridges that it hits."""
+        """Names of the brokers, publishers or bridges that it hits. A single publisher has the name
+        of its population."""
+        if self.publishers == 1:
+            return (self.group,)
         return tuple(f"{self.group}-{number}" for number in self.numbers)
 
 
@@ -184,7 +189,7 @@ def faulty_bridges(*scenarios: Scenario) -> frozenset[str]:
 
 
 def _planned(scenario: Scenario, stage: int, name: str, fault: Fault) -> PlannedFault:
-    group, among = victims_of(scenario.topology, fault)
+    group, among = victims_of(scenario, fault)
     numbers = tuple(among)
     if fault.count is not None:
         chance = Random(f"{scenario.seed} {stage} {name}")
@@ -200,7 +205,14 @@ def _planned(scenario: Scenario, stage: int, name: str, fault: Fault) -> Planned
         commands=_commands(fault),
         how=fault.how,
         delay_ns=fault.by or 0,
+        publishers=publishers_in(scenario, group),
     )
+
+
+def publishers_in(scenario: Breakables, group: str) -> int:
+    """Returns the number of publishers of a population; 0 for every other group."""
+    publishers = scenario.publishers.get(group)
+    return 0 if publishers is None else publishers.clients
 
 
 def _commands(fault: Fault) -> Commands | None:

@@ -16,19 +16,19 @@ from pydantic import ValidationError
 from pubstorm.errors import UsageError, without_credentials
 from pubstorm.host.ends import end_tasks
 from pubstorm.measure.run_log import AppliedFault
-from pubstorm.plan.stages import PlannedFault
+from pubstorm.plan.stages import PlannedFault, publishers_in
 from pubstorm.play.progress import Clock
 from pubstorm.quantities import SECOND_NS, QuantityField, UnfitError, counted, duration_ns
 from pubstorm.scenario.faults import (
     BRIDGE_FAULTS,
     BROKER_FAULTS,
     FAULT_KINDS,
+    Breakables,
     Fault,
     FaultKind,
     group_sizes,
     victims_of,
 )
-from pubstorm.scenario.topology import ScenarioTopology
 
 FAULT_FORMS = (
     "fault kill BROKERS [for 10s], with stop or freeze for kill, fault cut BRIDGES [for 10s], "
@@ -43,15 +43,15 @@ KINDS: tuple[FaultKind, ...] = tuple(
 
 @dataclass(frozen=True)
 class Breakable:
-    """Brokers and bridges of a run that faults can hit."""
+    """Brokers, publishers and bridges of a run that faults can hit."""
 
-    topology: ScenarioTopology
+    scenario: Breakables
     links: frozenset[str]
     """Bridges that can be cut and delayed one by one: those that the scenario's faults name."""
 
     def groups(self, kind: FaultKind) -> list[str]:
         """Names that a kind of fault may hit."""
-        sizes = group_sizes(self.topology, kind)
+        sizes = group_sizes(self.scenario, kind)
         is_linked = kind in BRIDGE_FAULTS
         return [name for name in sizes if not is_linked or name in self.links]
 
@@ -68,12 +68,12 @@ class Breakable:
             raise UsageError(f"found 'fault {words}'", f"only delay has by: write {FAULT_FORMS}")
         try:
             fault = Fault.model_validate({"at": "0s", known: victims})
-            group, numbers = victims_of(self.topology, fault)
+            group, numbers = victims_of(self.scenario, fault)
         except (KeyError, ValidationError):
             group, numbers = "", range(0)
         if group not in self.groups(known):
             allowed = ", ".join(self.groups(known)) or "none in this run"
-            hint = "faults hit brokers that the run starts, and bridges that its scenario breaks"
+            hint = "faults hit what the run starts, and bridges that its scenario breaks"
             raise UsageError(f"found {victims or 'no name'} to {known}, allowed: {allowed}", hint)
         return PlannedFault(
             stage=0,
@@ -84,6 +84,7 @@ class Breakable:
             group=group,
             numbers=tuple(numbers),
             delay_ns=_time(times.get("by")) or 0,
+            publishers=publishers_in(self.scenario, group),
         )
 
 
@@ -132,7 +133,7 @@ class FaultPlay:
         clock: Clock = time.monotonic_ns,
     ) -> None:
         self._planned = list(planned)
-        self._breaker = breaker
+        self._breaker = self._of_publishers = breaker
         self._report = report
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
@@ -141,6 +142,10 @@ class FaultPlay:
         self._stage, self._entered_ns = 0, 0
         self.applied: list[AppliedFault] = []
         """Faults that took effect, in the order of time."""
+
+    def leave_publishers_to(self, breaker: Breaker) -> None:
+        """Lets another breaker play the faults of publishers."""
+        self._of_publishers = breaker
 
     def names(self, stage: int) -> list[str]:
         """Names of the faults of a stage."""
@@ -203,7 +208,8 @@ class FaultPlay:
         await self._until(stage_at_ns + fault.after_ns)
         applied = AppliedFault(fault, self._clock())
         self.applied.append(applied)
-        problems = await self._breaker.begin(fault)
+        breaker = self._of_publishers if fault.publishers else self._breaker
+        problems = await breaker.begin(fault)
         applied.problems += problems
         if len(problems) >= _parts(fault):
             applied.failed = problems[0]
@@ -214,7 +220,7 @@ class FaultPlay:
         asked = self._repairs[fault.name] = asyncio.Event()
         await self._until(applied.began_ns + fault.lasts_ns, asked)
         del self._repairs[fault.name]
-        problems = await self._breaker.repair(fault)
+        problems = await breaker.repair(fault)
         applied.problems += problems
         now_ns = self._clock()
         if len(problems) < _parts(fault):
@@ -240,8 +246,8 @@ class FaultPlay:
 
 
 def _parts(fault: PlannedFault) -> int:
-    """Returns the number of parts of a fault, each of which can have a problem: its brokers, or all
-    that it breaks at once."""
+    """Returns the number of parts of a fault, each of which can have a problem: its brokers or
+    publishers, or all that it breaks at once."""
     return len(fault.victims) if fault.kind in BROKER_FAULTS else 1
 
 
@@ -258,6 +264,7 @@ def _repaired(fault: PlannedFault) -> str:
     if fault.commands is not None:
         return "repaired"
     words, noun = _REPAIRED[fault.kind]
+    noun = "publisher" if fault.publishers else noun
     count = len(fault.victims)
     return f"{counted(count, noun)} {'is' if count == 1 else 'are'} {words}"
 

@@ -332,7 +332,7 @@ class _Run:
         publishers = Assignment.among(plan, fleet.agents).publishers
         observed = _observed(scenario, plan, topology)
         processes = {
-            each.source: (fleet.hosts[agent], fleet.hellos[agent].pid)
+            each.source: (fleet.hosts[agent], partial(_pid, fleet, agent))
             for agent, each in publishers.items()
         }
         surroundings = MonitoredRun(topology, processes, directory.path)
@@ -354,7 +354,7 @@ class _Run:
             monitoring.enter_stage,
             self.info.check,
             self._abort(run, topology, environment),
-            Breakable(scenario.topology, faulty_bridges(scenario)),
+            Breakable(scenario, faulty_bridges(scenario)),
         )
         controller = Controller(run, self.queue, options)
         name = directory.path.resolve().name
@@ -488,6 +488,11 @@ class _Load:
     tracks: Tracks
     monitored: Monitored
     environment: Environment | None = None
+
+
+def _pid(fleet: Fleet, agent: int) -> int:
+    """Returns the process id that an agent has now, or had last."""
+    return fleet.hellos[agent].pid
 
 
 async def _end_exports(exports: Exports, run: RunContext) -> None:

@@ -36,6 +36,7 @@ from pubstorm.play.progress import (
     schedule_ns,
     wills_wait_ns,
 )
+from pubstorm.play.publisher_restarts import PublisherRestarts
 from pubstorm.quantities import SECOND_NS, span_text
 from pubstorm.scenario.fleet import OnAgentFailure
 from pubstorm.topology import BrokerDied, BrokerEvent, BrokerRestarted, LinksDied
@@ -102,6 +103,9 @@ class Controller:
         self._check = options.check
         self._abort = options.abort
         self._failures = AgentFailures(run, options.on_agent_failure, queue.put_nowait)
+        self._restarts = PublisherRestarts(run)
+        if self._faults is not None:
+            self._faults.leave_publishers_to(self._restarts)
         self._changes = StageChanges(run)
         self._stopping = False
         self._stage_over = False
@@ -537,6 +541,8 @@ class Controller:
         run_log.endings[ended.agent] = "bye" if ended.how == "bye" else ended.text
         is_publisher = ended.agent in self._run.assignment.publishers
         kind = "publisher" if is_publisher else "agent"
+        if self._restarts.expects(ended):
+            return
         if not self._stopping:
             self._end_if(await self._failures.on_ended(ended), kind)
         elif ended.how == "silent" or (ended.how != "bye" and not run_log.ended_early):

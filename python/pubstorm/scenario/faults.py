@@ -1,12 +1,12 @@
-"""Faults of stages, and the brokers and bridges that a fault may hit. The docstrings are the
-reference that users read.
+"""Faults of stages, and the brokers, publishers and bridges that a fault may hit. The docstrings
+are the reference that users read.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Protocol, get_args
 
 from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapValidator
 
@@ -21,12 +21,15 @@ from pubstorm.scenario.fields import (
     SmallCount,
     Text,
 )
+from pubstorm.scenario.kinds import StartedPublishers
 from pubstorm.scenario.topology import ScenarioTopology
 
 FaultKind = Literal["stop", "kill", "freeze", "rotate", "cut", "delay", "command"]
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 BROKER_FAULTS = frozenset[FaultKind]({"stop", "kill", "freeze", "rotate"})
 """Kinds that hit brokers of the run."""
+PUBLISHER_FAULTS = frozenset[FaultKind]({"stop"})
+"""Kinds that hit publishers of the run: others would leave unknown what they sent last."""
 BRIDGE_FAULTS = frozenset[FaultKind]({"cut", "delay"})
 """Kinds that hit bridges of the run."""
 
@@ -83,7 +86,8 @@ class Fault(Part):
     """Time after the start of the stage."""
     stop: Text | None = None
     """Brokers of this name, or the one broker NAME-N, get SIGTERM, end in order, and are started
-    again after `for`."""
+    again after `for`. Or publishers: a population with the key `publisher`, or the one publisher
+    NAME-N. The new processes continue the streams; those of kind `command` cannot."""
     kill: Text | None = None
     """Brokers of this name, or the one broker NAME-N, are killed with SIGKILL, and started again
     after `for`."""
@@ -112,7 +116,7 @@ class Fault(Part):
     timeout: PositiveDuration = 60 * SECOND_NS
     """Longest time of `command`, of `repair` and of the wait for `repaired_when`, each."""
     count: SmallCount | None = None
-    """Number of brokers or bridges, chosen at random. Default: all."""
+    """Number of brokers, publishers or bridges, chosen at random. Default: all."""
     lasts: Annotated[
         int | None,
         QuantityField(duration_ns, 0, CENTURY_NS, above_low=True),
@@ -137,7 +141,7 @@ class Fault(Part):
 
     @property
     def victims(self) -> str:
-        """The name of the brokers or bridges that it hits; empty for a command."""
+        """The name of the brokers, publishers or bridges that it hits; empty for a command."""
         return "" if self.command is not None else str(getattr(self, self.kind))
 
     @property
@@ -157,12 +161,24 @@ class Fault(Part):
         return self.name or f"{self.kind} {many}{self.victims}".rstrip()
 
 
-def victims_of(topology: ScenarioTopology, fault: Fault) -> tuple[str, range]:
+class Breakables(Protocol):
+    """A scenario, as far as faults know it."""
+
+    @property
+    def topology(self) -> ScenarioTopology:
+        """Its brokers and bridges."""
+
+    @property
+    def publishers(self) -> Mapping[str, StartedPublishers]:
+        """Its publishers."""
+
+
+def victims_of(scenario: Breakables, fault: Fault) -> tuple[str, range]:
     """The group that a fault names, and the numbers of those in it that it may hit. Raises
     KeyError where there is none of that name. A command names none."""
     if fault.command is not None:
         return "", range(0)
-    sizes = group_sizes(topology, fault.kind)
+    sizes = group_sizes(scenario, fault.kind)
     if fault.victims in sizes:
         return fault.victims, range(sizes[fault.victims])
     group, number = split_member(fault.victims)
@@ -171,9 +187,18 @@ def victims_of(topology: ScenarioTopology, fault: Fault) -> tuple[str, range]:
     raise KeyError(fault.victims)
 
 
-def group_sizes(topology: ScenarioTopology, kind: FaultKind) -> Mapping[str, int]:
-    """Returns the number of brokers or bridges of each name that a kind of fault may hit."""
+def group_sizes(scenario: Breakables, kind: FaultKind) -> Mapping[str, int]:
+    """Returns the number of brokers, publishers or bridges of each name that a kind of fault may
+    hit."""
+    topology = scenario.topology
     brokers = {name: broker.count for name, broker in topology.brokers.items()}
     if kind in BROKER_FAULTS:
-        return brokers
+        named = scenario.publishers.items() if kind in PUBLISHER_FAULTS else ()
+        return brokers | {name: each.clients for name, each in named if can_restart(each)}
     return {name: brokers.get(bridge.from_, 0) for name, bridge in topology.bridges.items()}
+
+
+def can_restart(publishers: StartedPublishers) -> bool:
+    """True for publishers that continue their streams in a new process. Programs of users do not,
+    and those on other hosts have no other place."""
+    return publishers.publisher.kind != "command" and publishers.hosts is None

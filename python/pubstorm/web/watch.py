@@ -215,7 +215,7 @@ class Controls:
 
     def __init__(self, plan: Plan, scenario: Scenario) -> None:
         self._plan = plan
-        breakable = Breakable(scenario.topology, faulty_bridges(scenario))
+        breakable = Breakable(scenario, faulty_bridges(scenario))
         self._groups = {kind: names for kind in KINDS if (names := breakable.groups(kind))}
         self._factors: dict[tuple[int, int], float] = {}
         """Times the planned rate, by stage and population."""

@@ -23,12 +23,15 @@ topology:
   bridges:
     up: {from: boxes, to: cloud, topics: [{topic: up/#, direction: out, qos: 1}]}
     down: {from: boxes, to: cloud, topics: [{topic: down/#, direction: in, qos: 1}]}
-populations: {device: {clients: 1, at: boxes, publications: [{topic: t, rate: 1/s}]}}
+populations:
+  device: {clients: 1, at: boxes, publications: [{topic: t, rate: 1/s}]}
+  feed: {clients: 2, publisher: libzmq, publications: [{topic: t, rate: 1/s}]}
+  own: {clients: 1, publisher: {kind: command, command: [a]}, publications: [{topic: t, rate: 1/s}]}
 """
 
 
 def breakable() -> Breakable:
-    return Breakable(parse_scenario(SCENARIO, "scenario.yaml").topology, frozenset({"up"}))
+    return Breakable(parse_scenario(SCENARIO, "scenario.yaml"), frozenset({"up"}))
 
 
 @pytest.mark.parametrize(
@@ -39,6 +42,8 @@ def breakable() -> Breakable:
         ("stop boxes-2 for 200ms", ("stop boxes-2", "stop", 2 * 10**8, "boxes", (2,), 0)),
         ("cut up", ("cut up", "cut", None, "up", (0, 1, 2), 0)),
         ("delay up-1 by 100ms for 5s", ("delay up-1", "delay", 5 * 10**9, "up", (1,), 10**8)),
+        ("stop feed for 2s", ("stop feed", "stop", 2 * 10**9, "feed", (0, 1), 0)),
+        ("stop feed-1", ("stop feed-1", "stop", None, "feed", (1,), 0)),
         ("delay up for 5s by 100ms", ("delay up", "delay", 5 * 10**9, "up", (0, 1, 2), 10**8)),
     ],
 )
@@ -61,6 +66,8 @@ def test_words_name_a_fault(words: str, expected: tuple[object, ...]) -> None:
         ("kill", "found no name to kill, allowed: cloud, boxes"),
         ("kill nothing", "found nothing to kill, allowed: cloud, boxes"),
         ("kill boxes-3", "found boxes-3 to kill, allowed: cloud, boxes"),
+        ("kill feed", "found feed to kill, allowed: cloud, boxes"),
+        ("stop own", "found own to stop, allowed: cloud, boxes, feed"),
         ("cut down", "found down to cut, allowed: up"),
         ("cut cloud", "found cloud to cut, allowed: up"),
         ("command ls", "found 'fault command ls', which is no fault"),

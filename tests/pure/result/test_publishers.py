@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.metrics.expressions import parse_expression
-from pubstorm.result import Latency
+from pubstorm.result import Latency, StageResult
 from pubstorm.result.figures import Found, Missing, evaluate
+from pubstorm.result.verdict import evaluate_run
 from tests.kit.example_zeromq import constant, publisher, subscriber, zeromq
 from tests.kit.measured import MeasuredMaker
+from tests.pure.measure.test_faults import fault_result
 
 BUSY_HOST = constant("host", "cpu", 0.98)
 FULL_THREAD = constant("feed", "thread_cpu_max", 0.99)
@@ -60,3 +62,22 @@ def test_a_share_of_all_counts_those_that_take_part(measured: MeasuredMaker) -> 
     run = measured(**zeromq(populations={"subscriber": idle}, publishers=()))
     assert evaluate(run, parse_expression("received_each_per_s")) == Missing("no client was ready")
     assert evaluate(run, parse_expression("loss")) == Missing("no delivery was expected")
+
+
+@pytest.mark.parametrize(
+    ("in_stage", "limited_by", "words"),
+    [(2500, "none", ", in stages with faults"), (2000, "publisher", "")],
+)
+def test_what_a_stopped_publisher_did_not_send_is_no_limit_of_it(
+    measured: MeasuredMaker, in_stage: int, limited_by: str, words: str
+) -> None:
+    (stage,) = (stage for stage in measured().stages if stage.kind == "publish")
+    populations = {"feed": {"sent_total": 10_000, "skipped_total": in_stage}}
+    stage = StageResult.model_validate({**dict(stage), "populations": populations})
+    stopped = fault_result("stop feed").model_copy(update={"at_s": stage.start_s + 1})
+    skipped = {"skipped_total": 2500}
+    run = measured(**zeromq(stages=(stage,), faults=(stopped,), feed=skipped, publisher=skipped))
+    verdict = evaluate_run(run, [])
+    assert (verdict.status, verdict.limited_by) == ("pass", limited_by)
+    said = "feed sent 1 000 of 1 250 scheduled messages a second: 2 500 of 12 500 were not sent"
+    assert f"{said}{words}" in [text.replace("\u202f", " ") for text in verdict.evidence]

@@ -20,6 +20,7 @@ from pubstorm.contract.commands import (
     Close,
     EnterStage,
     Hello,
+    Resume,
     Stop,
 )
 from pubstorm.contract.plan import (
@@ -91,7 +92,7 @@ class Agent:
         self.hello()
         self.enter(stage)
 
-    def send(self, command: EnterStage | ApplyChange | Close | Stop) -> None:
+    def send(self, command: EnterStage | Resume | ApplyChange | Close | Stop) -> None:
         """Sends a command to the agent."""
         self._write(command.model_dump_json() + "\n")
 

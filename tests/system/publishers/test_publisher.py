@@ -9,7 +9,7 @@ import time
 import pytest
 import zmq
 
-from pubstorm.contract.commands import ApplyChange, Close, Failure
+from pubstorm.contract.commands import ApplyChange, Close, EnterStage, Failure, Resume
 from pubstorm.contract.plan import ChangeRate, DisconnectAction, Plan, PlannedChange, PublishAction
 from pubstorm.contract.protocol import ClosedPace, FixedPayload, OpenPace, Zmtp
 from pubstorm.fleet.zmq_agent.publisher import STAMP
@@ -75,6 +75,46 @@ def test_it_plays_all_stages_and_sends_all_that_is_due(agent: AgentMaker, contex
     assert publisher.settle(3).populations[0].gauges.connected == 0
     assert publisher.stop() == 0
     sub.close()
+
+
+def test_a_publisher_that_is_started_again_continues_its_streams(
+    agent: AgentMaker, context: Context
+) -> None:
+    """Of 2000 messages due before it continues, its former process has sent or skipped 700."""
+    two = publication(topic="{0..1}")
+    played = plan(feed(two), actions=(LONG,))
+    publisher, sub = agent(played), listener(context, played)
+    publisher.hello()
+    from_ns = time.monotonic_ns() + 10**8
+    start_ns = from_ns - 2 * 10**9
+    publisher.send(Resume(from_ns=from_ns, sent=5001, scheduled=700))
+    publisher.send(EnterStage(index=0, at_ns=start_ns))
+    messages = [sub.recv_multipart() for _ in range(20)]
+    publisher.send(Close())
+    publisher.settle(0)
+    for topic, payload in messages:
+        _, place, stream, intended_ns, _ = STAMP.unpack_from(payload)
+        number = 2 * place + (stream >> 32 & 1)
+        assert topic == str(number % 2).encode()
+        assert number >= 5001
+        assert intended_ns >= from_ns
+        done = publisher.sums.population([0]).counters
+        assert intended_ns == start_ns + (number - 5001 + 2000) * 10**6
+    assert done.skipped_total >= 1300
+    assert publisher.stop() == 0
+    sub.close()
+
+
+def test_a_publisher_that_is_closed_before_it_continues_skips_the_rest(agent: AgentMaker) -> None:
+    played = plan(feed(), actions=(PublishAction(duration_ns=10**9),))
+    publisher = agent(played)
+    publisher.hello()
+    now_ns = time.monotonic_ns()
+    publisher.send(Resume(from_ns=now_ns + 10**12, sent=100, scheduled=100))
+    publisher.send(EnterStage(index=0, at_ns=now_ns - 10**9))
+    publisher.settle(0)
+    assert (publisher.count("sent_total", 0), publisher.count("skipped_total", 0)) == (0, 900)
+    assert publisher.stop() == 0
 
 
 def test_a_burst_is_due_at_once_and_topics_are_a_frame_of_their_own(

@@ -458,7 +458,7 @@ def _fault_by_command(fault: Fault) -> str:
 def _fault_hints(scenario: Scenario, fault: Fault) -> Iterator[str]:
     """Yields the populations that do not connect again after a fault."""
     if fault.kind in {"stop", "kill", "command"} and fault.lasts is not None:
-        group, _ = victims_of(scenario.topology, fault)
+        group, _ = victims_of(scenario, fault)
         for name, played in shares_of(scenario).items():
             population = played.population
             if not isinstance(population, Connecting) or population.reconnect is not None:

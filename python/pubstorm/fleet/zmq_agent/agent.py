@@ -35,6 +35,7 @@ from pubstorm.contract.commands import (
     Close,
     EnterStage,
     Hello,
+    Resume,
     Stop,
 )
 from pubstorm.contract.histogram import Histogram, HistogramSum
@@ -447,6 +448,9 @@ class Play(Protocol):
     def enter(self, stage: PlannedStage, at_ns: int) -> None:
         """Begins a stage at an instant; its population may have no part in the stage."""
 
+    def resume(self, resume: Resume) -> None:
+        """Continues where the former process has ended, in the stage that was entered."""
+
     def change(self, change: ApplyChange) -> None:
         """Its population changes."""
 
@@ -476,6 +480,7 @@ class Agent:
         self._tally = tally
         self._stage: int | None = None
         self._coming: EnterStage | None = None
+        self._resume: Resume | None = None
         self._was_settled = False
 
     def run(self, play: Play) -> None:
@@ -527,6 +532,8 @@ class Agent:
             match command:
                 case EnterStage():
                     self._coming = command
+                case Resume():
+                    self._resume = command
                 case ApplyChange() if command.population == self._part.place.population:
                     play.change(command)
                 case Close():
@@ -545,6 +552,9 @@ class Agent:
         self._stage, self._coming, self._was_settled = coming.index, None, False
         self._tally.begin_stage()
         play.enter(stage, coming.at_ns)
+        if self._resume is not None:
+            play.resume(self._resume)
+            self._resume = None
 
     def _snapshot(self, *, settled: bool) -> None:
         self._pipes.say(self._tally.snapshot(self._stage, settled=settled))

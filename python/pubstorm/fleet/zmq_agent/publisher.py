@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import zmq
 
-from pubstorm.contract.commands import ApplyChange
+from pubstorm.contract.commands import ApplyChange, Resume
 from pubstorm.contract.offered_load import has_stamped_text, template_of
 from pubstorm.contract.plan import (
     ChangeRate,
@@ -274,6 +274,9 @@ class PublisherStage:
         self.tempo = Tempo()
         self.scheduled = 0
         """Messages of the schedule that are sent or skipped."""
+        self.resume_ns: int | None = None
+        """Instant until which nothing is sent, since the former process has ended; None
+        afterwards."""
         self._changes = deque(
             (start_ns + change.after_ns, change.action.factor)
             for change in action.changes
@@ -330,6 +333,12 @@ class PublisherClient:
         elif isinstance(action, ConnectAction | DisconnectAction):
             self._set_gauges(int(isinstance(action, ConnectAction)))
 
+    def resume(self, resume: Resume) -> None:
+        """Continues the streams of the former process, and its stage from an instant on."""
+        self._number = resume.sent
+        if self._load is not None:
+            self._load.scheduled, self._load.resume_ns = resume.scheduled, resume.from_ns
+
     def change(self, change: ApplyChange) -> None:
         """Its rate changes."""
         if self._load is not None and isinstance(change.action, ChangeRate):
@@ -352,6 +361,10 @@ class PublisherClient:
             return self._idle(now_ns)
         if now_ns < load.start_ns:
             return min(load.start_ns, self._idle(now_ns))
+        if load.resume_ns is not None:
+            if now_ns < min(load.resume_ns, load.end_ns):
+                return min(load.resume_ns, load.end_ns, self._idle(now_ns))
+            self._skip_until(load, load.resume_ns)
         turn_ends_ns = now_ns + TURN_NS
         while now_ns < turn_ends_ns:
             load.apply_changes(now_ns)
@@ -470,14 +483,23 @@ class PublisherClient:
         if self._pacer is not None:
             load.apply_changes(load.end_ns)
             now_ns = time.monotonic_ns()
-            last_ns = now_ns + LAST_NS
+            last_ns = now_ns + LAST_NS if load.resume_ns is None else now_ns
             while now_ns < last_ns and self._send_some(load, now_ns):
                 now_ns = time.monotonic_ns()
-            elapsed_ns = load.tempo.schedule_before(max(load.end_ns - load.start_ns, 0))
-            skipped = self._pacer.due_before(elapsed_ns) - load.scheduled
-            self._tally.now.counters["skipped_total"] += max(skipped, 0)
-            load.scheduled += max(skipped, 0)
+            self._skip_until(load, load.end_ns)
         self._load = None
+
+    def _skip_until(self, load: PublisherStage, until_ns: int) -> None:
+        """Skips what was scheduled before an instant and is not sent."""
+        load.resume_ns = None
+        if self._pacer is None:
+            return
+        load.apply_changes(until_ns)
+        until_ns = min(until_ns, load.end_ns)
+        elapsed_ns = load.tempo.schedule_before(max(until_ns - load.start_ns, 0))
+        skipped = max(self._pacer.due_before(elapsed_ns) - load.scheduled, 0)
+        self._tally.now.counters["skipped_total"] += skipped
+        load.scheduled += skipped
 
     def _set_gauges(self, there: int) -> None:
         self._tally.gauges["connected"] = self._tally.gauges["ready"] = there

@@ -14,7 +14,7 @@ from typing import Literal
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from pubstorm.contract.commands import ApplyChange
+from pubstorm.contract.commands import ApplyChange, Resume
 from pubstorm.contract.offered_load import has_stamped_text, target_of, template_of
 from pubstorm.contract.plan import (
     AddClients,
@@ -160,6 +160,9 @@ class Subscribers:
             self._starts = deque((at_ns + int(n * step_ns), c) for n, c in enumerate(wanted))
         elif isinstance(action, DisconnectAction):
             self._disconnect()
+
+    def resume(self, resume: Resume) -> None:
+        """Does nothing: only publishers continue streams."""
 
     def change(self, change: ApplyChange) -> None:
         """Takes clients that will join or leave."""

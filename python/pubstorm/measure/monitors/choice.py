@@ -94,8 +94,8 @@ class MonitoredRun:
     """Parts of a run that can be monitored."""
 
     topology: Topology
-    publishers: Mapping[Source, tuple[str, int]]
-    """Programs under test: address of the host, empty for this one, and process id."""
+    publishers: Mapping[Source, tuple[str, Callable[[], int]]]
+    """Programs under test: address of the host, empty for this one, and present process id."""
     directory: Path
     """Directory of the run."""
 
@@ -115,8 +115,8 @@ def monitoring_of(
     )
     others = {machine.address: machine for machine in topology.hosts.others}
     programs = [
-        ProcessMonitor(source, partial(int, pid), _processes_at(others.get(host)))
-        for source, (host, pid) in publishers.items()
+        ProcessMonitor(source, pid_now, _processes_at(others.get(host)))
+        for source, (host, pid_now) in publishers.items()
     ]
     profiler = None
     if (spec := profile_spec(scenario, plan, watched.brokers)) is not None:

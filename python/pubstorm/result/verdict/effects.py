@@ -37,6 +37,7 @@ from pubstorm.result.verdict.findings import (
     slow_text,
     starved,
     under_test,
+    unless_broken,
     with_faults,
 )
 
@@ -48,8 +49,8 @@ NEAR_SHARE = 0.5
 
 
 def _unsent(measured: Measured) -> Iterable[Finding]:
-    """Messages due that were not sent, or too late. A closed loop sends what it can, which is its
-    limit."""
+    """Messages due that were not sent, or too late; faults explain those of their stages. A closed
+    loop sends what it can, which is its limit."""
     for publisher in measured.publishers:
         if publisher.sent_total and measured.populations[publisher.population].closed_loop:
             rate = rate_text(sent_per_s(measured, publisher))
@@ -57,9 +58,13 @@ def _unsent(measured: Measured) -> Iterable[Finding]:
             yield Finding(text, EvidenceKind.AT_PUBLISHER())
             continue
         if publisher.skipped_total:
-            few = publisher.skipped_total < MIN_SKIPPED_SHARE * publisher.due_total
-            because = None if few else EvidenceKind.AT_PUBLISHER()
-            yield Finding(_skipped_text(measured, publisher), because)
+            text, because = _skipped_text(measured, publisher), None
+            broken = with_faults(measured)
+            if unless_broken(measured, broken, publisher.population, "skipped_total") is None:
+                text += ", in stages with faults"
+            elif publisher.skipped_total >= MIN_SKIPPED_SHARE * publisher.due_total:
+                because = EvidenceKind.AT_PUBLISHER()
+            yield Finding(text, because)
         late, allowed_us = publisher.lateness_us, measured.validity.lateness_p99_us
         if late.count and late.p99 > allowed_us:
             yield Finding(
@@ -119,7 +124,8 @@ def _drop(measured: Measured, flow: FlowResult, publisher: PublisherResult) -> F
     if reads_slowly(measured, receiver):
         return Finding(text + slow_text(flow.to, receiver), EvidenceKind.SLOW_READERS(reach))
     if explained_by_faults(measured, flow):
-        return Finding(f"{text} in stages with faults")
+        counts = f"{count_text(flow.lost_total)} of {of} from {flow.source} to {flow.to}"
+        return Finding(f"{counts} were lost, in stages with faults")
     if not publisher.high_water_mark:
         why = (
             ", though its queues have no limit: it waited there until the run ended, or went with "

@@ -323,7 +323,7 @@ def touched(measured: Measured, counter: str) -> Iterable[tuple[EvidenceKind, li
     """The populations with a counter that faults do not explain, by what carries their messages."""
     broken, found = with_faults(measured), dict[EvidenceKind, list[str]]()
     for name, population in measured.populations.items():
-        carried_by = _unless_broken(measured, broken, name, counter)
+        carried_by = unless_broken(measured, broken, name, counter)
         if getattr(population, counter) and carried_by is not None:
             found.setdefault(carried_by, []).append(name)
     return found.items()
@@ -334,7 +334,7 @@ def with_faults(measured: Measured) -> list[StageResult]:
     return [s for s in measured.stages if any(s.holds(fault.at_s) for fault in measured.faults)]
 
 
-def _unless_broken(
+def unless_broken(
     measured: Measured, broken: Iterable[StageResult], population: str, counter: str
 ) -> EvidenceKind | None:
     """Returns the symptom of a population's counter; None if it grew in stages with faults only."""

@@ -374,7 +374,7 @@ def check_networks(scenario: Scenario) -> Iterator[Finding]:
     for n, stage in enumerate(scenario.stages):
         for number, fault in enumerate(stage.faults):
             place = ("stages", n, stage.verb, "faults", number)
-            yield from _check_fault(place, fault, scenario.topology)
+            yield from _check_fault(place, fault, scenario)
 
 
 def _check_reached(path: Path, name: str, topology: ScenarioTopology) -> Iterator[Finding]:
@@ -395,15 +395,15 @@ def _check_reached(path: Path, name: str, topology: ScenarioTopology) -> Iterato
             yield path, f"{message}, allowed is one bridge", f"{hint} of its own"
 
 
-def _check_fault(path: Path, fault: Fault, topology: ScenarioTopology) -> Iterator[Finding]:
+def _check_fault(path: Path, fault: Fault, scenario: Scenario) -> Iterator[Finding]:
     """Links that are unplugged, and bridges that cannot be cut in another way."""
     if fault.kind not in BRIDGE_FAULTS:
         return
     try:
-        name, _ = victims_of(topology, fault)
+        name, _ = victims_of(scenario, fault)
     except KeyError:
         return
-    if topology.bridges[name].network is None:
+    if scenario.topology.bridges[name].network is None:
         if fault.how == "unplug":
             message = f"found unplug for bridge {name}, which has no network"
             hint = f"add network: {{}} to topology.bridges.{name}, or write how: stall"

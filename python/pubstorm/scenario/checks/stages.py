@@ -8,11 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from pubstorm.contract import split_member
 from pubstorm.contract.template import RowsError
 from pubstorm.quantities import PartOf, rounded, write_duration, write_share
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
-from pubstorm.scenario.faults import BROKER_FAULTS, FAULT_KINDS, Fault, group_sizes, victims_of
+from pubstorm.scenario.faults import (
+    BROKER_FAULTS,
+    FAULT_KINDS,
+    PUBLISHER_FAULTS,
+    Fault,
+    can_restart,
+    group_sizes,
+    victims_of,
+)
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.shares import (
     PlannedClients,
@@ -232,20 +241,22 @@ def check_faults(scenario: Scenario) -> Iterator[Finding]:
             wrong = list(_check_victims(path, scenario, fault))
             yield from wrong
             if not wrong and fault.command is None:
-                group, numbers = victims_of(scenario.topology, fault)
-                spans.append(_Span(path, n, fault, group, frozenset(numbers)))
+                group, numbers = victims_of(scenario, fault)
+                noun = "publisher" if group in scenario.publishers else _noun(fault)
+                spans.append(_Span(path, n, fault, group, frozenset(numbers), noun))
     yield from _check_overlaps(spans)
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The time of a fault, and the brokers or bridges that it may hit."""
+    """The time of a fault, and the brokers, publishers or bridges that it may hit."""
 
     path: Path
     stage: int
     fault: Fault
     group: str
     numbers: frozenset[int]
+    noun: str
 
     def goes_on_at_start_of(self, later: _Span) -> bool:
         """Returns True if the fault is not repaired when a later one begins."""
@@ -254,10 +265,9 @@ class _Span:
         return self.stage == later.stage and self.fault.at + self.fault.lasts > later.fault.at
 
     def meets(self, other: _Span) -> bool:
-        """Returns True if both faults may hit the same brokers, or the same bridges."""
-        kinds = {self.fault.kind, other.fault.kind}
-        same_noun = kinds <= BROKER_FAULTS or not kinds & BROKER_FAULTS
-        return same_noun and self.group == other.group and bool(self.numbers & other.numbers)
+        """Returns True if both faults may hit the same brokers, publishers or bridges."""
+        same = (self.noun, self.group) == (other.noun, other.group)
+        return same and bool(self.numbers & other.numbers)
 
 
 def _check_fault_time(path: Path, stage: Stage, fault: Fault) -> Iterator[Finding]:
@@ -275,12 +285,18 @@ def _check_fault_time(path: Path, stage: Stage, fault: Fault) -> Iterator[Findin
 
 
 def _check_victims(path: Path, scenario: Scenario, fault: Fault) -> Iterator[Finding]:
-    topology, kind = scenario.topology, fault.kind
+    kind = fault.kind
+    wrong = list(_check_restart((*path, kind), scenario, fault))
+    yield from wrong
+    if wrong:
+        return
     try:
-        _, among = victims_of(topology, fault)
+        _, among = victims_of(scenario, fault)
     except KeyError:
-        names = list(group_sizes(topology, kind))
-        noun = "broker" if kind in BROKER_FAULTS else "bridge"
+        names = list(group_sizes(scenario, kind))
+        noun = _noun(fault)
+        if noun == "broker" and names and not scenario.topology.brokers:
+            noun = "publisher"
         message, hint = unknown(noun, fault.victims, names)
         if noun == "broker" and (fault.victims == "target" or not names):
             hint = _OWN_ONLY
@@ -289,8 +305,8 @@ def _check_victims(path: Path, scenario: Scenario, fault: Fault) -> Iterator[Fin
         yield (*path, kind), message, hint
         return
     if kind == "rotate":
-        group, _ = victims_of(topology, fault)
-        mode = topology.brokers[group].tls_mode
+        group, _ = victims_of(scenario, fault)
+        mode = scenario.topology.brokers[group].tls_mode
         if mode not in {"server", "mutual"}:
             message = f"found rotate of {group} with tls: {mode}, allowed are server and mutual"
             hint = "set tls of the broker; for a broker of your own write command and repaired_when"
@@ -298,6 +314,32 @@ def _check_victims(path: Path, scenario: Scenario, fault: Fault) -> Iterator[Fin
     if fault.count is not None and fault.count > len(among):
         message = f"found {fault.count}, allowed is up to {len(among)}"
         yield (*path, "count"), message, f"there are so many of {fault.victims}"
+
+
+def _noun(fault: Fault) -> str:
+    return "broker" if fault.kind in BROKER_FAULTS else "bridge"
+
+
+def _check_restart(path: Path, scenario: Scenario, fault: Fault) -> Iterator[Finding]:
+    """Yields the problem of a fault of publishers."""
+    names = (fault.victims, split_member(fault.victims)[0])
+    name = next((each for each in names if each in scenario.publishers), "")
+    if not name or fault.kind not in BROKER_FAULTS:
+        return
+    publishers = scenario.publishers[name]
+    if fault.kind not in PUBLISHER_FAULTS:
+        message = f"found {fault.kind} for the publishers {name}, allowed is stop"
+        unknown_end = "a publisher that does not end in order leaves unknown what it sent"
+        yield path, message, None if fault.kind == "rotate" else unknown_end
+    elif publishers.publisher.kind == "command":
+        message = f"found stop for {name}, of kind command, allowed are publishers of Pubstorm"
+        yield path, message, "a program of your own cannot continue its streams"
+    elif not can_restart(publishers):
+        message = f"found stop for {name} on hosts {publishers.hosts}, allowed is this host"
+        yield path, message, "leave hosts out: the publishers are on the controller's host then"
+    elif fault.lasts is None:
+        message = f"found for: ever with the publishers {name}, allowed is a duration"
+        yield (*path[:-1], "for"), message, "for example for: 2s"
 
 
 _OWN_ONLY = (
@@ -316,7 +358,7 @@ def _check_overlaps(spans: list[_Span]) -> Iterator[Finding]:
             message = (
                 f"found {other.fault.phase} at {write_duration(other.fault.at)} while "
                 f"{one.fault.phase} lasts {until}, allowed is one fault at a time on the same "
-                f"{'brokers' if one.fault.kind in BROKER_FAULTS else 'bridges'}"
+                f"{one.noun}s"
             )
             yield (*other.path, "at"), message, "begin it later, or choose others"
 

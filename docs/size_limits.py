@@ -17,13 +17,14 @@ from pubstorm.contract.template import RANGE_VALUES_MAX
 from pubstorm.fleet.site import FILES_MAX
 from pubstorm.measure.monitors.prometheus import SERIES_MAX
 from pubstorm.measure.monitors.sys_topics import TOPICS_MAX
-from pubstorm.quantities import SECOND_NS, QuantityField
+from pubstorm.quantities import SECOND_NS, QuantityField, bytes_text
 from pubstorm.scenario import fields
 from pubstorm.scenario.checks import PUBLICATIONS_MAX
 from pubstorm.scenario.checks.brokers import CLUSTER_MAX
 from pubstorm.scenario.checks.series import STEPS_MAX
 from pubstorm.scenario.document import DEPTH_MAX, NODES_MAX
 from pubstorm.scenario.load import FILE_BYTES_MAX
+from pubstorm.scenario.populations import CARRIED_BYTES_MAX
 from pubstorm.scenario.shares import POINTS_MAX
 from pubstorm.scenario.sizes import DESCRIPTORS_KEPT
 
@@ -55,6 +56,7 @@ def size_limits() -> Iterator[tuple[str, str, str]]:
         "see [benchmarks](../benchmarks.md)",
     )
     yield "memory of an idle client with TLS", "23 kB more in the agent", "OpenSSL"
+    yield "bytes in a link of a client", _in_link(), "memory of the agent"
     yield (
         "client id, user name, password, topic and other texts",
         f"{fields.TEXT_BYTES_MAX:,} bytes, with the values of rows and other variables",
@@ -102,6 +104,11 @@ def size_limits() -> Iterator[tuple[str, str, str]]:
     yield "resolution of a latency", f"1 part in {parts}", "buckets of the histogram"
     hours, minutes = divmod(MAX_NS // (60 * SECOND_NS), 60)
     yield "longest latency", f"{hours} h {minutes} min", "longer ones count as this"
+
+
+def _in_link() -> str:
+    carried = bytes_text(CARRIED_BYTES_MAX)
+    return f"512 KiB in each direction; with a rate {carried} during the delay, and 64 KiB"
 
 
 def _quantity(annotated: Any) -> QuantityField:

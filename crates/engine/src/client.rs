@@ -6,6 +6,7 @@ mod establish;
 mod flap;
 mod kept_session;
 mod leave;
+mod link;
 mod publish;
 mod receive;
 mod respond;
@@ -235,11 +236,8 @@ impl Client {
     /// Handles the timer.
     pub fn timer(&mut self, context: &mut Context) {
         self.retime = true;
-        if let Some(stream) = &mut self.stream
-            && stream.deadline() <= context.now_ns
-            && let Err(Halt::Lost(reason)) = stream.timeout()
-        {
-            return self.lost(context, reason);
+        if self.stream.as_ref().is_some_and(|stream| stream.deadline() <= context.now_ns) {
+            self.pass_on(context);
         }
         match self.phase {
             ClientPhase::Idle | ClientPhase::GaveUp | ClientPhase::Offline => {}
@@ -265,6 +263,9 @@ impl Client {
     pub fn writable(&mut self, context: &mut Context) {
         if self.phase == ClientPhase::Connecting {
             return self.establish(context);
+        }
+        if let (Some(stream), true) = (&mut self.stream, context.has_links) {
+            stream.pass_on();
         }
         if self.stream.as_mut().is_some_and(Stream::takes_reading) {
             self.readable(context, false);

@@ -52,6 +52,8 @@ pub struct Context {
     pub flaps: Flaps,
     /// Last deliveries, for stall detection.
     pub stalls: Stalls,
+    /// Some clients of this agent have a link.
+    pub has_links: bool,
     /// Clients whose connection is under way.
     pub underway: u32,
     /// Clients whose DISCONNECT waits for room.
@@ -101,6 +103,7 @@ impl Context {
             lifetimes: Lifetimes::new(&setup),
             flaps: Flaps::new(&setup),
             stalls: Stalls::new(&setup),
+            has_links: setup.populations.iter().any(|own| own.link.is_some()),
             underway: 0,
             leaving: 0,
             again: Vec::new(),

@@ -17,13 +17,14 @@ use plan::ChangeAction;
 
 use crate::client::{Client, ClientPhase};
 use crate::context::Context;
-use crate::host::{Host, Ready};
+use crate::host::Host;
 use crate::schedule::coalescing::Coalescing;
 use crate::schedule::publishing::Publishing;
 use crate::schedule::stage::Stage;
 use crate::schedule::unfinished::Unfinished;
 use crate::schedule::wheel::Wheel;
 use crate::setup::Setup;
+use crate::transport::tcp::Ready;
 use agent::pipes;
 
 /// Clients started or stopped before sockets have a time slice again.
@@ -284,6 +285,7 @@ impl EventLoop {
         self.stage = Some(Stage::new(index, at_ns, &mut self.context));
         self.stages.settle(false);
         self.changes = Changes::of(&self.context.setup.plan.stages[index].action, at_ns);
+        self.context.setup.begin_links((index, at_ns));
         self.hold_back();
         if let Some(publishing) = &self.context.publishing {
             self.next_close_check_ns = if publishing.waits { u64::MAX } else { publishing.end_ns };
@@ -447,6 +449,9 @@ fn fetch(clients: &[Client], indices: impl Iterator<Item = usize>) {
 }
 
 fn retime(client: &mut Client, index: u32, wheel: &mut Wheel, context: &mut Context) {
+    if context.has_links {
+        client.settle_link(context);
+    }
     match client.take_deadline(context) {
         Some(Some(deadline_ns)) => wheel.set(index, deadline_ns),
         Some(None) => wheel.cancel(index),

@@ -11,12 +11,13 @@ use agent::wait::Wait;
 use mio::{Events, Interest, Token, Waker};
 use plan::Reason;
 
+use crate::transport::link::ClientLink;
 use crate::transport::quic::hub::Hub;
 use crate::transport::quic::security::QuicIdentity;
 use crate::transport::quic::sockets::{DatagramSockets, SocketIndex, UdpSockets};
 use crate::transport::quic::{QuicConnection, SharedHub};
-use crate::transport::tcp::{self, TcpRoute};
-use crate::transport::{Channel, Ready, SimulatedConnection};
+use crate::transport::tcp::{self, Ready, TcpRoute};
+use crate::transport::{Channel, SimulatedConnection};
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 1024;
@@ -40,7 +41,12 @@ pub trait SimulatedMachine {
     ///
     /// # Errors
     /// The reason to count.
-    fn open(&self, route: &TcpRoute, client: u32) -> Result<Box<dyn SimulatedConnection>, Reason>;
+    fn open(
+        &self,
+        route: &TcpRoute,
+        client: u32,
+        link: Option<Box<ClientLink>>,
+    ) -> Result<Box<dyn SimulatedConnection>, Reason>;
 
     /// Appends the events of sockets, of which there is one or the time has come.
     fn wait(&mut self, until_ns: u64, ready: &mut Vec<Ready>);
@@ -80,15 +86,21 @@ impl Host {
         }
     }
 
-    /// Begins a connection of a client; it is writable once it stands or has failed.
+    /// Begins a connection of a client, over its link or not; it is writable once it is open or has
+    /// failed.
     ///
     /// # Errors
     /// The reason to count.
-    pub fn open(&self, route: &TcpRoute, client: u32) -> Result<Channel, Reason> {
+    pub fn open(
+        &self,
+        route: &TcpRoute,
+        client: u32,
+        link: Option<Box<ClientLink>>,
+    ) -> Result<Channel, Reason> {
         match self {
-            Self::Machine(machine) => machine.open(route, client),
+            Self::Machine(machine) => machine.open(route, client, link),
             Self::Simulated(machine) => {
-                let connection = machine.open(route, client)?;
+                let connection = machine.open(route, client, link)?;
                 Ok(Channel::Simulated(Box::new(connection)))
             }
         }
@@ -151,12 +163,17 @@ impl Host {
 }
 
 impl Machine {
-    fn open(&self, route: &TcpRoute, client: u32) -> Result<Channel, Reason> {
+    fn open(
+        &self,
+        route: &TcpRoute,
+        client: u32,
+        link: Option<Box<ClientLink>>,
+    ) -> Result<Channel, Reason> {
         let mut stream = tcp::open(route)?;
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registered =
             self.wait.registry().register(&mut stream, Token(client as usize), interest);
-        registered.map(|()| Channel::new(stream)).map_err(|error| tcp::reason(&error, true))
+        registered.map(|()| Channel::new(stream, link)).map_err(|error| tcp::reason(&error, true))
     }
 
     fn wait(&mut self, until_ns: u64, ready: &mut Vec<Ready>) -> io::Result<()> {

@@ -32,5 +32,6 @@ pub use client::{Client, LEAVE_NS, UNSENT_MAX};
 pub use event_loop::EventLoop;
 pub use host::{Host, SimulatedMachine};
 pub use setup::{Assignment, Setup, SetupError, bind_rows};
-pub use transport::tcp::{TcpRoute, reason as reason_of_socket_error};
-pub use transport::{Halt, Ready, SimulatedConnection, Wire};
+pub use transport::link::{ClientLink, LinkedWire, TimedSocket};
+pub use transport::tcp::{Ready, TcpRoute, reason as reason_of_socket_error};
+pub use transport::{Halt, SimulatedConnection, Wire};

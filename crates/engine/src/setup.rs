@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 
 use agent::address::resolve;
 use agent::clock;
@@ -10,11 +11,14 @@ use agent::hint::Hint;
 use agent::publication::{PublicationSetup, publications};
 use agent::recordings::{self, RecordingError};
 use agent::rows::{self, RowsError};
-use plan::{Capabilities, Payload, Plan, PlannedWill, Population, Publication, Shard, Target};
+use plan::{
+    Action, Capabilities, Payload, Plan, PlannedWill, Population, Publication, Shard, Target,
+};
 
 use crate::ledger::origin::Origins;
 use crate::seam;
 use crate::seam::received::{BESIDE, Marks, RETAINED};
+use crate::transport::link::LinkSchedule;
 use crate::transport::quic::security::{Quic, QuicError};
 use crate::transport::tls::{Tls, TlsError};
 
@@ -129,6 +133,8 @@ pub struct PopulationSetup {
     pub tls: Option<Tls>,
     /// QUIC of the clients; `None` if no target uses QUIC.
     pub quic: Option<Quic>,
+    /// Conditions of the links of the clients; `None` without links.
+    pub link: Option<Arc<LinkSchedule>>,
     /// Publications of each client.
     pub publications: Vec<PublicationSetup>,
     /// Settings for the protocol of the clients.
@@ -244,6 +250,7 @@ impl Setup {
                 share,
                 tls,
                 quic,
+                link: LinkSchedule::new(if is_played { &population.link } else { &[] }),
                 publications,
                 protocol: seam::SessionSetup::new(population, plan.max_packet_bytes),
                 rival: rivals[p],
@@ -266,6 +273,14 @@ impl Setup {
             origins,
             since_1970_ns: clock::since_1970_ns(),
         })
+    }
+
+    /// Lets links change over the stage `index`, which begins at `at_ns`, if it publishes or holds.
+    pub fn begin_links(&self, (index, at_ns): (usize, u64)) {
+        let action = &self.plan.stages[index].action;
+        let lasts = matches!(action, Action::Publish { .. } | Action::Hold { .. });
+        let links = self.populations.iter().filter_map(|own| own.link.as_ref());
+        links.for_each(|link| link.begin(lasts.then_some(at_ns)));
     }
 
     /// Number of the first `clients` of a population that this agent plays.

@@ -1,6 +1,7 @@
 //! Connections of clients behind one type: bytes in and out without waiting, and errors as reasons
 //! to count.
 
+pub mod link;
 pub mod quic;
 pub mod silent;
 pub mod tcp;
@@ -14,22 +15,10 @@ use openssl::error::ErrorStack;
 use openssl::ssl::{Error, ErrorCode, Ssl, SslStream};
 use plan::Reason;
 
+use self::link::{ClientLink, LinkFigures, LinkedWire, TimedSocket};
 use self::quic::QuicConnection;
 pub use self::silent::Silent;
 pub use self::websocket::{Framing, WebSocket};
-
-/// A socket that something has happened to. As with epoll's edges, each event comes once.
-#[derive(Clone, Copy, Debug)]
-pub struct Ready {
-    /// Index of its client in this agent; beyond the clients, of a silent connection.
-    pub client: usize,
-    /// There may be bytes, or their end.
-    pub readable: bool,
-    /// There may be room for bytes, or the connection has failed.
-    pub writable: bool,
-    /// The peer has closed its side.
-    pub ended: bool,
-}
 
 /// Reason codes of OpenSSL from here to 255 more are the alerts that the peer sent.
 const ALERTS: std::ops::Range<i32> = 1000..1256;
@@ -53,9 +42,10 @@ const IP_ADDRESS_MISMATCH: i32 = 64;
 const _: () = assert!(size_of::<Stream>() <= 16);
 
 /// Memory of a client under TLS on our side of OpenSSL: a box with two pointers and a flag, and the
-/// socket in OpenSSL's care. OpenSSL's own is measured in the bench. (As in `client.rs`.)
+/// socket with its link in OpenSSL's care. OpenSSL's own is measured in the bench. (As in
+/// `client.rs`.)
 #[cfg(not(any(debug_assertions, test)))]
-const _: () = assert!(size_of::<Secured>() <= 24 && size_of::<Wire<TcpStream>>() <= 8);
+const _: () = assert!(size_of::<Secured>() <= 24 && size_of::<Wire<TcpStream>>() <= 16);
 
 /// A connection.
 pub enum Stream {
@@ -121,21 +111,32 @@ impl Stream {
         }
     }
 
-    /// Instant of the transport's own timer, in nanoseconds; `u64::MAX` if it has none.
+    /// Instant of the transport's own timer, in nanoseconds; `u64::MAX` if it has none. The kernel
+    /// has the timers of TCP, a link has its own.
     #[inline]
-    pub const fn deadline(&self) -> u64 {
-        match self {
-            // The kernel has the timers of TCP.
-            Self::Direct(_) | Self::WebSocket(_) => u64::MAX,
-        }
+    pub fn deadline(&self) -> u64 {
+        self.channel().wire().deadline_ns()
     }
 
-    /// Handles the transport's own timer.
-    #[inline]
-    pub const fn timeout(&mut self) -> Result<(), Halt> {
-        match self {
-            Self::Direct(_) | Self::WebSocket(_) => Ok(()),
-        }
+    /// Handles the transport's own timer, or room for bytes: passes on what has passed the link.
+    pub fn pass_on(&mut self) {
+        self.channel_mut().wire_mut().pass_on();
+    }
+
+    /// Passes all bytes on that are in the link: nothing follows them.
+    pub fn flush_link(&mut self) {
+        self.channel_mut().wire_mut().flush_link();
+    }
+
+    /// Instant at which the last byte of the client leaves the link, in nanoseconds; `None` if none
+    /// is in it.
+    pub fn sends_until_ns(&self) -> Option<u64> {
+        self.channel().wire().sends_until_ns()
+    }
+
+    /// Events in the link since the last call; `None` without a link.
+    pub fn take_link_figures(&mut self) -> Option<LinkFigures> {
+        self.channel_mut().wire_mut().take_figures()
     }
 
     /// Writes what the transport itself has to send and had no room for.
@@ -174,6 +175,7 @@ impl Stream {
             websocket.close(framing);
         }
         self.channel_mut().finish();
+        self.flush_link();
     }
 
     const fn channel(&self) -> &Channel {
@@ -240,6 +242,12 @@ pub trait SimulatedConnection {
 
     /// Sends the end of TLS, if there is room.
     fn finish(&mut self);
+
+    /// The socket with its link.
+    fn wire(&self) -> &dyn LinkedWire;
+
+    /// The socket with its link.
+    fn wire_mut(&mut self) -> &mut dyn LinkedWire;
 }
 
 /// A connection under TLS.
@@ -268,12 +276,14 @@ pub struct Wire<S> {
     empty: bool,
     /// The broker has closed its side: only reading on finds it.
     ended: bool,
+    /// The link between the socket and the client, if there is one.
+    link: Option<Box<ClientLink>>,
 }
 
 impl Channel {
     /// TCP alone over a socket that connects.
-    pub const fn new(socket: TcpStream) -> Self {
-        Self::Plain(Wire::new(socket))
+    pub const fn new(socket: TcpStream, link: Option<Box<ClientLink>>) -> Self {
+        Self::Plain(Wire::new(socket, link))
     }
 
     /// Puts a connected socket under TLS; nothing is sent yet.
@@ -287,11 +297,12 @@ impl Channel {
     /// Continues the handshake, if there is one.
     pub fn handshake(&mut self) -> Result<(), Halt> {
         let tls = match self {
-            Self::Plain(_) => return Ok(()),
+            Self::Plain(wire) => return wire.open(),
             Self::Tls(tls) => tls,
             Self::Quic(quic) => return quic.handshake(),
             Self::Simulated(connection) => return connection.handshake(),
         };
+        tls.stream.get_mut().open()?;
         tls.stream.get_mut().wake(false);
         let Err(error) = tls.stream.do_handshake() else { return Ok(()) };
         Err(match halt(&error, true) {
@@ -384,6 +395,24 @@ impl Channel {
         }
     }
 
+    fn wire(&self) -> &dyn LinkedWire {
+        match self {
+            Self::Plain(wire) => wire,
+            Self::Tls(tls) => tls.stream.get_ref(),
+            Self::Quic(quic) => quic.as_ref(),
+            Self::Simulated(connection) => connection.wire(),
+        }
+    }
+
+    fn wire_mut(&mut self) -> &mut dyn LinkedWire {
+        match self {
+            Self::Plain(wire) => wire,
+            Self::Tls(tls) => tls.stream.get_mut(),
+            Self::Quic(quic) => quic.as_mut(),
+            Self::Simulated(connection) => connection.wire_mut(),
+        }
+    }
+
     fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(wire) => Some(&wire.socket),
@@ -411,24 +440,28 @@ impl Channel {
 }
 
 impl<S> Wire<S> {
-    /// A socket that connects.
-    pub const fn new(socket: S) -> Self {
-        Self { socket, empty: false, ended: false }
+    /// A socket that connects, over a link or not.
+    pub const fn new(socket: S, link: Option<Box<ClientLink>>) -> Self {
+        Self { socket, empty: false, ended: false, link }
     }
 
     /// The socket.
     pub const fn socket(&self) -> &S {
         &self.socket
     }
-
-    /// Notes that the socket has bytes again, or that the peer has closed its side.
-    pub const fn wake(&mut self, ended: bool) {
-        self.empty = false;
-        self.ended |= ended;
-    }
 }
 
-impl<S: Read + Write> Wire<S> {
+impl<S: TimedSocket> Wire<S> {
+    /// Notes that the socket has bytes again, or that the peer has closed its side.
+    #[inline]
+    pub fn wake(&mut self, ended: bool) {
+        self.empty = false;
+        self.ended |= ended;
+        if self.link.is_some() {
+            self.pull();
+        }
+    }
+
     /// Reads bytes that have arrived.
     ///
     /// # Errors
@@ -487,9 +520,9 @@ impl Secured {
     }
 }
 
-impl<S: Read> Read for Wire<S> {
+impl<S: Read> Wire<S> {
     #[inline]
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read_socket(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.empty {
             return Err(ErrorKind::WouldBlock.into());
         }
@@ -499,10 +532,17 @@ impl<S: Read> Read for Wire<S> {
     }
 }
 
-impl<S: Write> Write for Wire<S> {
+impl<S: TimedSocket> Read for Wire<S> {
+    #[inline]
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.link.is_some() { self.read_link(buffer) } else { self.read_socket(buffer) }
+    }
+}
+
+impl<S: TimedSocket> Write for Wire<S> {
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.write(bytes)
+        if self.link.is_some() { self.write_link(bytes) } else { self.socket.write(bytes) }
     }
 
     fn flush(&mut self) -> io::Result<()> {

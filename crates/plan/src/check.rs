@@ -217,6 +217,7 @@ impl Population {
         self.check_protocol(path)?;
         self.check_templates(path)?;
         self.check_round_trips(path)?;
+        self.check_link(path)?;
         if let Some(Lifetime { min_ns, max_ns, .. }) = self.lifetime {
             require(0 < min_ns && min_ns <= max_ns, &format!("{path}.lifetime"), || {
                 format!("found {min_ns} to {max_ns} ns, allowed is from > 0 to as much or more")

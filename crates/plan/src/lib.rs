@@ -67,6 +67,7 @@ pub use model::flows::{
     Late, Order, Pace, Payload, Phase, PlannedRetainHandling, Process, Publication, Responds,
     Subscription,
 };
+pub use model::link::LinkConditions;
 pub use model::names::Names;
 pub use model::property::{Property, PropertyValue};
 pub use model::protocol::*;

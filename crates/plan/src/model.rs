@@ -4,6 +4,7 @@
 pub(crate) mod bounds;
 pub(crate) mod capabilities;
 pub(crate) mod flows;
+pub(crate) mod link;
 pub(crate) mod names;
 pub(crate) mod property;
 pub(crate) mod protocol;
@@ -16,6 +17,7 @@ use crate::schedule::rate_profile::RatePoint;
 use crate::text::rows::Rows;
 use crate::text::template::Template;
 use flows::{Publication, Responds, Subscription};
+use link::LinkConditions;
 use protocol::PlannedProtocol;
 
 /// A scenario with every choice made, before sharding.
@@ -206,6 +208,9 @@ pub struct Population {
     /// (`TCP_QUICKACK` off).
     #[serde(default)]
     pub delayed_acks: bool,
+    /// Conditions of the link of each client, in the order of time; empty: no link.
+    #[serde(default)]
+    pub link: Vec<LinkConditions>,
     /// Session lifetime of a client once it is ready; `None`: until a stage disconnects the client.
     #[serde(default)]
     pub lifetime: Option<Lifetime>,

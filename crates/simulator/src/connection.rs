@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 
-use engine::{Halt, SimulatedConnection, Wire, reason_of_socket_error};
+use engine::{ClientLink, Halt, LinkedWire, SimulatedConnection, Wire, reason_of_socket_error};
 use plan::Reason;
 use testkit::{HEADER_BYTES, PAYLOAD_MAX, RecordKind};
 
@@ -34,8 +34,8 @@ pub struct FilteredConnection {
 
 impl PlainConnection {
     /// A connection that is being opened.
-    pub const fn new(socket: Socket) -> Self {
-        Self(Wire::new(socket))
+    pub const fn new(socket: Socket, link: Option<Box<ClientLink>>) -> Self {
+        Self(Wire::new(socket, link))
     }
 }
 
@@ -53,7 +53,7 @@ impl SimulatedConnection for PlainConnection {
     }
 
     fn handshake(&mut self) -> Result<(), Halt> {
-        Ok(())
+        self.0.open()
     }
 
     fn wake(&mut self, ended: bool) {
@@ -73,6 +73,14 @@ impl SimulatedConnection for PlainConnection {
     }
 
     fn finish(&mut self) {}
+
+    fn wire(&self) -> &dyn LinkedWire {
+        &self.0
+    }
+
+    fn wire_mut(&mut self) -> &mut dyn LinkedWire {
+        &mut self.0
+    }
 }
 
 impl FilteredConnection {
@@ -145,6 +153,7 @@ impl SimulatedConnection for FilteredConnection {
 
     /// Exchanges greetings.
     fn handshake(&mut self) -> Result<(), Halt> {
+        self.wire.open()?;
         self.wire.wake(false);
         if !std::mem::replace(&mut self.has_greeted, true) {
             RecordKind::Greeting.append(b"client", &mut self.outgoing);
@@ -211,6 +220,14 @@ impl SimulatedConnection for FilteredConnection {
     fn finish(&mut self) {
         RecordKind::End.append(b"", &mut self.outgoing);
         let _ = self.flush(false);
+    }
+
+    fn wire(&self) -> &dyn LinkedWire {
+        &self.wire
+    }
+
+    fn wire_mut(&mut self) -> &mut dyn LinkedWire {
+        &mut self.wire
     }
 }
 

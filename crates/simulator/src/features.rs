@@ -7,6 +7,7 @@ pub mod expiry;
 pub mod flapping;
 pub mod groups;
 pub mod limits;
+pub mod links;
 pub mod nats;
 pub mod round_trips;
 mod sessions;
@@ -26,7 +27,7 @@ pub struct Feature {
 
 /// All features in the order of their introduction: the case that a seed once had is drawn with the
 /// first of them only.
-pub const FEATURES: [Feature; 17] = [
+pub const FEATURES: [Feature; 18] = [
     unchecked(unchecked::draw_exclusions),
     unchecked(unchecked::draw_websockets),
     unchecked(unchecked::draw_versions),
@@ -44,6 +45,7 @@ pub const FEATURES: [Feature; 17] = [
     Feature { draw: nats::draw, check: nats::check },
     Feature { draw: |_, _| {}, check: sessions::check },
     Feature { draw: counts::draw, check: counts::check },
+    Feature { draw: links::draw, check: links::check },
 ];
 
 const fn unchecked(draw: fn(&mut Case, u64)) -> Feature {

@@ -4,7 +4,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::{Ready, SimulatedConnection, SimulatedMachine, TcpRoute, reason_of_socket_error};
+use engine::{
+    ClientLink, Ready, SimulatedConnection, SimulatedMachine, TcpRoute, reason_of_socket_error,
+};
 use plan::Reason;
 
 use super::connection::PlainConnection;
@@ -29,11 +31,16 @@ impl SimulatedMachine for AgentMachine {
         self.network.borrow().now_ns
     }
 
-    fn open(&self, route: &TcpRoute, client: u32) -> Result<Box<dyn SimulatedConnection>, Reason> {
+    fn open(
+        &self,
+        route: &TcpRoute,
+        client: u32,
+        link: Option<Box<ClientLink>>,
+    ) -> Result<Box<dyn SimulatedConnection>, Reason> {
         let network = Rc::clone(&self.network);
         let opened = network.borrow_mut().open(self.agent, client, route);
         let connection = opened.map_err(|error| reason_of_socket_error(&error, true))?;
-        Ok(Box::new(PlainConnection::new(Socket::new(network, connection))))
+        Ok(Box::new(PlainConnection::new(Socket::new(network, connection), link)))
     }
 
     fn wait(&mut self, until_ns: u64, ready: &mut Vec<Ready>) {

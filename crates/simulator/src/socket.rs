@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::rc::Rc;
 
+use engine::TimedSocket;
+
 use super::network::Network;
 
 /// One end of a simulated connection; dropped, it closes.
@@ -57,6 +59,12 @@ impl Write for Socket {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl TimedSocket for Socket {
+    fn now_ns(&self) -> u64 {
+        self.network.borrow().now_ns
     }
 }
 

@@ -65,6 +65,7 @@ pub fn population(name: &str, clients: u32) -> Population {
         reconnect: Some(Reconnect { min_ns: 10 * MS, max_ns: S }),
         read_rate_per_s: None,
         delayed_acks: true,
+        link: Vec::new(),
         lifetime: None,
         flapping: None,
         takes_over: None,

@@ -139,6 +139,23 @@ class PlannedFlapping(Frozen):
     later."""
 
 
+class LinkConditions(Frozen):
+    """Conditions of the links of clients from an instant of a stage on, the same in both
+    directions."""
+
+    after_ns: U62
+    """Time after the start of a publish or hold stage, in nanoseconds. The first conditions, at 0,
+    hold in all other stages too."""
+    delay_ns: U62
+    """Delay in each direction, in nanoseconds."""
+    jitter_ns: U62
+    """Largest difference from the delay, in nanoseconds, at most the delay."""
+    loss: Annotated[float, Field(ge=0, lt=1)]
+    """Share of the segments that come one retransmission later."""
+    bits_per_s: Annotated[int, Field(ge=8_000, le=10**11)] | None
+    """Rate in each direction, in bits a second; null: no limit."""
+
+
 class PlannedRows(Frozen):
     """A file of comma-separated values with a line of headings: one row for each client."""
 
@@ -219,6 +236,8 @@ class PlannedPopulation(Frozen):
     delayed_acks: bool = False
     """True if the kernel delays its acknowledgements of bytes that a client receives
     (`TCP_QUICKACK` off)."""
+    link: tuple[LinkConditions, ...] = ()
+    """Conditions of the link of each client, in the order of time; empty: no link."""
     lifetime: PlannedLifetime | None = None
     """Session lifetime of a client, from the time when it is ready; null: the session lasts until a
     stage or a change ends it."""

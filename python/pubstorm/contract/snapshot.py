@@ -128,6 +128,10 @@ class Counters(Value):
     """Certificates of clients that the agent has read again because their files had changed."""
     foreign_total: Count = 0
     """Messages received that no client of this run stamped."""
+    link_retransmissions_total: Count = 0
+    """Segments that the link of a client lost, and that came later by a retransmission."""
+    link_full_total: Count = 0
+    """Times that the link of a client was full: it took no further bytes of its sender."""
     websocket_pings_total: Count = 0
     """Pings of WebSocket that were received, each answered with a pong."""
     websocket_pongs_total: Count = 0
@@ -267,6 +271,11 @@ class PopulationSnapshot(Value):
     """Delays before the actual send, of `ack_intended`."""
     receive_maximum_wait: Histogram = Histogram()
     """Time for which the next message of a client waited for the Receive Maximum of the broker."""
+    link_time: Histogram = Histogram()
+    """Time that bytes written or read at once were in the link of their client, in one
+    direction."""
+    link_wait: Histogram = Histogram()
+    """Parts of `link_time` in which earlier bytes had the rate of the link."""
     subscribe_time: Histogram = Histogram()
     """From SUBSCRIBE to the last SUBACK, of clients that had unsubscribed."""
     unsubscribe_time: Histogram = Histogram()

@@ -396,6 +396,13 @@ COUNTERS: tuple[Metric, ...] = (
         columns=(ReportColumn("order", when="any", without_zero=True),),
         missed=Missed(("queued delivery", "queued deliveries"), "were lost", "to"),
     ),
+    counter(
+        "link_retransmissions",
+        better="lower",
+        columns=(ReportColumn("links", "retransmissions", place=1),),
+        export="Segments that links of clients lost, and that came later",
+    ),
+    counter("link_full", better="lower", columns=(ReportColumn("links", "full", place=1),)),
     counter("retained"),
     counter("retained_as_published"),
     counter("expiry_reduced"),

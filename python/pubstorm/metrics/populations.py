@@ -500,6 +500,13 @@ POPULATIONS: tuple[Metric, ...] = (
         columns=(ReportColumn("receive maximum", statistics=("mean", *THREE)),),
     ),
     histogram(
+        "link_time",
+        columns=(ReportColumn("links", "time in link", THREE, makes_rows=True),),
+        export="Time of bytes in the link of their client, in one direction",
+        tag="link:{}",
+    ),
+    histogram("link_wait", columns=(ReportColumn("links", "wait for rate", THREE),)),
+    histogram(
         "subscribe_time",
         basis=REMOVALS,
         columns=(ReportColumn("flapping", "SUBACK", THREE, place=1),),

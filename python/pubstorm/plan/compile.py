@@ -25,7 +25,7 @@ from pubstorm.scenario.base import Part, every_key
 from pubstorm.scenario.credentials import Tls
 from pubstorm.scenario.flows import Publication, Replay, Subscription, properties_of
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Population, RunParts
+from pubstorm.scenario.populations import ClientLinks, Population, RunParts
 from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, mean_subscribed_ns, shares_of
 from pubstorm.scenario.topology import WEBSOCKET_PATH
 
@@ -226,6 +226,7 @@ def _population(
         ),
         read_rate_per_s=None if isinstance(read_rate, PartOf) else read_rate,
         delayed_acks=population.tcp_acks == "delayed",
+        link=() if population.link is None else tuple(_conditions(population.link)),
         rows=_rows(played),
         lifetime=_lifetime(scenario, played),
         flapping=_flapping(scenario, played),
@@ -241,6 +242,18 @@ def _population(
         if responds is None
         else plan.PlannedResponds(qos=responds.qos, bytes=responds.size),
     )
+
+
+def _conditions(link: ClientLinks) -> Iterator[plan.LinkConditions]:
+    changed = ((change.at, link.after(change)) for change in link.changes)
+    for after_ns, keys in ((0, link), *changed):
+        yield plan.LinkConditions(
+            after_ns=after_ns,
+            delay_ns=keys.delay,
+            jitter_ns=keys.jitter,
+            loss=keys.loss,
+            bits_per_s=keys.rate,
+        )
 
 
 def _client_id(scenario: Scenario, name: str, population: SimpleNamespace) -> str:

@@ -342,6 +342,11 @@ class PopulationSums(Counters, FlowCounters, AnswerCounters):
     which are 0.8 % wide."""
     will_latency_us: Latency = Latency()
     """Time from the instant at which a will was due to its delivery to a client."""
+    link_time_us: Latency = Latency()
+    """Time that bytes written or read at once were in the link of their client, in one
+    direction."""
+    link_wait_us: Latency = Latency()
+    """Parts of `link_time_us` in which earlier bytes had the rate of the link."""
     subscribe_time_us: Latency = Latency()
     """Time from SUBSCRIBE to the last SUBACK, of clients that had unsubscribed."""
     unsubscribe_time_us: Latency = Latency()

@@ -58,6 +58,7 @@ class LimitedBy(StrEnum):
     BROKER = "broker"
     PUBLISHER = "publisher"
     NETWORK = "network"
+    LINK = "link"
     WINDOW = "window"
     SCENARIO = "scenario"
     UNKNOWN = "unknown"

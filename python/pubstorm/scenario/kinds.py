@@ -368,6 +368,7 @@ class StartedPublishers(Population):
         "shares": "give publishers that differ a population each",
         "lifetime": "a publisher is active for the whole run",
         "read_rate": ONLY_SENDS,
+        "link": "only clients that the engine plays have a link",
         "tcp_acks": ONLY_SENDS,
         "rows": "its topics have {n} and ranges",
         "arrivals": EVEN,
@@ -444,7 +445,7 @@ class RealSubscribers(Connecting):
     ELSEWHERE: ClassVar[Mapping[str, str]] = {"high_water_mark": AT_PUBLISHERS}
     HINTS: ClassVar[Mapping[str, str]] = {
         **OF_SOCKETS,
-        **dict.fromkeys(("lifetime", "read_rate", "tcp_acks"), SIMULATED_ONLY),
+        **dict.fromkeys(("lifetime", "link", "read_rate", "tcp_acks"), SIMULATED_ONLY),
     }
 
     subscriber: SubscriberKind

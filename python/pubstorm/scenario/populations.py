@@ -13,10 +13,17 @@ from pydantic import BeforeValidator, Field
 from pubstorm.contract.capabilities import CAPABILITIES, Capabilities, ProtocolName
 from pubstorm.contract.plan import End
 from pubstorm.contract.protocol import Protocol
-from pubstorm.quantities import MILLISECOND_NS, SECOND_NS, UnfitError, write_duration
+from pubstorm.quantities import (
+    MILLISECOND_NS,
+    SECOND_NS,
+    UnfitError,
+    bytes_text,
+    write_duration,
+)
 from pubstorm.scenario.base import OrWord, Part, Variant
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.fields import (
+    Bandwidth,
     Bytes,
     ClientData,
     Clients,
@@ -34,6 +41,7 @@ from pubstorm.scenario.fields import (
     Rate,
     ReadRate,
     Share,
+    ShareBelowOne,
     SmallCount,
 )
 from pubstorm.scenario.flows import (
@@ -42,6 +50,8 @@ from pubstorm.scenario.flows import (
 )
 from pubstorm.scenario.topology import Stream
 
+CARRIED_BYTES_MAX = 448 << 10
+"""Bytes that the rate of a link carries in its delay at most: the engine holds them."""
 TARGET = "target"
 """The name of the targets that already run."""
 
@@ -153,6 +163,68 @@ class Flapping(Part):
             yield ("to",), message, "the longest time is at least as long as the shortest"
 
 
+class LinkKeys(Part):
+    """Conditions of the links of clients."""
+
+    delay: Duration = 0
+    """Delay in each direction; a round trip takes twice that."""
+    jitter: Duration = 0
+    """Variation of the delay, at most the delay itself; bytes never overtake each other."""
+    loss: ShareBelowOne = 0
+    """Share of the segments of TCP that get lost. Nothing is missing: a retransmission brings each
+    of them later, and what follows waits for it."""
+    rate: Bandwidth | None = None
+    """Rate in each direction, of each client, without the headers of TCP and IP; `1MB/s` is
+    `8Mbit/s`."""
+
+    def problems(self) -> Iterator[Finding]:
+        """Yields a jitter above the delay, and more bytes under way than a link holds."""
+        if self.jitter > self.delay:
+            found = f"found {write_duration(self.jitter)}"
+            yield ("jitter",), f"{found}, allowed is at most the delay, which varies", None
+        under_way = (self.rate or 0) * (self.delay + self.jitter) // (8 * SECOND_NS)
+        if under_way > CARRIED_BYTES_MAX:
+            found = f"found a rate at which {bytes_text(under_way)} are under way during the delay"
+            hint = "leave the rate out: without one a link holds 512 KiB in each direction"
+            yield ("rate",), f"{found}, allowed are {bytes_text(CARRIED_BYTES_MAX)}", hint
+
+
+class LinkChange(LinkKeys):
+    """Other conditions from an instant of each publish and hold stage on: the keys written here
+    replace those of the link."""
+
+    at: PositiveDuration
+    """Time after the start of the stage."""
+
+
+class ClientLinks(LinkKeys):
+    """A link between each client and its broker, which the engine plays in user space."""
+
+    changes: tuple[LinkChange, ...] = ()
+    """Conditions at later times of each publish and hold stage, in the order of time. A change
+    without further keys restores the link."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields what a link cannot be, at the start of a stage and after each change."""
+        yield from self.problems()
+        before_ns = 0
+        for place, change in enumerate(self.changes):
+            where = ("changes", place)
+            if change.at <= before_ns:
+                found = f"found {write_duration(change.at)}"
+                allowed = f"allowed is more than {write_duration(before_ns)}"
+                yield (*where, "at"), f"{found}, {allowed}: changes follow each other", None
+            before_ns = change.at
+            for path, message, hint in self.after(change).problems():
+                yield (*where, *path), message, hint
+
+    def after(self, change: LinkChange) -> LinkKeys:
+        """Returns the conditions from a change on."""
+        written = {name: getattr(change, name) for name in change.model_fields_set - {"at"}}
+        own = {name: getattr(self, name) for name in LinkKeys.model_fields}
+        return LinkKeys.model_construct(**{**own, **written})
+
+
 def _or_never(value: object) -> object:
     return None if value == "never" else value
 
@@ -204,6 +276,8 @@ class ShareKeys(Traffic, Part):
     publisher of ZeroMQ it can be a share, such as `50%`, of what is scheduled for the client."""
     tcp_acks: TcpAcks | None = None
     """TCP acknowledgements of received bytes: see `tcp_acks` of a population."""
+    link: ClientLinks | None = None
+    """Delay, jitter, loss and rate between each client and its broker."""
     lifetime: OptionalLifetime = None
     """Time that a client stays connected, or `never` for no limit."""
     subscriptions: tuple[Subscription, ...] | None = None
@@ -324,6 +398,8 @@ class Simulated(Connecting):
     tcp_acks: TcpAcks = "kernel"
     """TCP acknowledgements of bytes that a client receives: as the kernel chooses, or `delayed`
     (`TCP_QUICKACK` off), which costs less if messages come fast."""
+    link: ClientLinks | None = None
+    """Delay, jitter, loss and rate between each client and its broker. Default: no link."""
     lifetime: OptionalLifetime = None
     """Time that a client stays connected once it is ready. Default: until the run ends it."""
     hosts: HostLabel | None = None

@@ -19,7 +19,10 @@ impl Client {
         }
         self.keep_session(context);
         // A connection that does not stand yet has no peer that could miss the client.
-        if let Some(stream) = self.stream.take().filter(|_| self.phase != ClientPhase::Connecting) {
+        let stream = self.stream.take().filter(|_| self.phase != ClientPhase::Connecting);
+        if let Some(mut stream) = stream {
+            // Bytes that the client has sent arrive.
+            stream.flush_link();
             context.silent.keep(stream, &context.host);
         }
         self.leave_phase(context, then.phase());

@@ -37,7 +37,7 @@ impl Client {
         let At { n, .. } = at(self, setup, context.now_ns);
         let (to, route) = (&setup.plan.targets[target], self.route(context));
         if !to.quic || route.target.port() != to.port {
-            return context.host.open(&route, self.index);
+            return context.host.open(&route, self.index, self.link(context));
         }
         let quic = setup.populations[self.population()].quic.as_ref();
         let identity = quic.and_then(|quic| quic.begin(Who { local: self.local, n, target }));
@@ -74,7 +74,10 @@ impl Client {
     fn handshake(&mut self, context: &mut Context, begins: bool) -> Result<(), Halt> {
         let to = &context.setup.plan.targets[self.target(context)];
         if !to.tls && to.websocket.is_none() {
-            return Ok(());
+            return match &mut self.stream {
+                Some(stream) => stream.handshake(&mut context.framing),
+                None => Ok(()),
+            };
         }
         self.stream = match self.stream.take() {
             Some(Stream::Direct(channel)) if channel.is_plain() && begins => {

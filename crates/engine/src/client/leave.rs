@@ -1,6 +1,7 @@
 //! Ends a client's connection with DISCONNECT behind everything that the client has sent. If the
 //! socket has no room for these bytes, the client waits for room, 2 s at most. Meanwhile it reads
-//! and discards, so that a broker that waits for the client can continue.
+//! and discards, so that a broker that waits for the client can continue. A client with a link
+//! leaves once its last byte has passed the link.
 
 use plan::{End, Reason, SECOND_NS};
 
@@ -9,7 +10,7 @@ use super::{Client, ClientPhase};
 use crate::context::Context;
 use crate::expectations::Death;
 use crate::seam::{Goodbye, Polled, Request};
-use crate::transport::Halt;
+use crate::transport::{Halt, Stream};
 
 /// Longest wait of a leaving client for room, in nanoseconds.
 pub const LEAVE_NS: u64 = 2 * SECOND_NS;
@@ -89,11 +90,12 @@ impl Client {
                 self.flush(context);
             }
         }
-        if self.unsent.is_none() || !self.phase.is_accepted() {
+        if !self.is_sending() || !self.phase.is_accepted() {
             return self.gone(context, then);
         }
         self.leave_phase(context, ClientPhase::Leaving(then));
-        self.deadline_ns = context.now_ns + LEAVE_NS;
+        let sends_until_ns = self.stream.as_ref().and_then(Stream::sends_until_ns);
+        self.deadline_ns = context.now_ns.max(sends_until_ns.unwrap_or(0)) + LEAVE_NS;
         self.next_due_ns = u64::MAX;
         self.unread = Vec::new();
         self.discard(context);
@@ -125,7 +127,7 @@ impl Client {
     /// Continues to leave: some bytes were written, or the wait is over.
     pub(super) fn leave_on(&mut self, context: &mut Context) {
         let ClientPhase::Leaving(then) = self.phase else { return };
-        if self.unsent.is_none() {
+        if !self.is_sending() {
             self.gone(context, then);
         } else if self.deadline_ns <= context.now_ns {
             self.lost(context, Reason::DisconnectTimeout);

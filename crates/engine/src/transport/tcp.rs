@@ -13,6 +13,19 @@ use nix::sys::socket::{
 use plan::Reason;
 use socket2::SockRef;
 
+/// A socket that something has happened to. As with epoll's edges, each event comes once.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// Index of its client in this agent; beyond the clients, of a silent connection.
+    pub client: usize,
+    /// There may be bytes, or their end.
+    pub readable: bool,
+    /// There may be room for bytes, or the connection has failed.
+    pub writable: bool,
+    /// The peer has closed its side.
+    pub ended: bool,
+}
+
 /// Addresses and options of a client's socket.
 #[derive(Clone, Copy)]
 pub struct TcpRoute {

@@ -42,6 +42,7 @@ pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
         reconnect: None,
         read_rate_per_s: None,
         delayed_acks: false,
+        link: Vec::new(),
         lifetime: None,
         rows: None,
         subscriptions: filters.iter().map(filter).collect(),

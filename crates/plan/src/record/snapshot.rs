@@ -136,6 +136,12 @@ counters! {
         tls_certificates_reread_total,
         /// Messages received without a stamp of this run.
         foreign_total,
+        /// Segments that the link of a client lost, and that came later by a retransmission.
+        #[serde(default)]
+        link_retransmissions_total,
+        /// Times that the link of a client was full: it took no further bytes of its sender.
+        #[serde(default)]
+        link_full_total,
         /// Pings of WebSocket that were received, each answered with a pong.
         websocket_pings_total,
         /// Pongs of WebSocket that were received.
@@ -345,6 +351,12 @@ pub struct PopulationSnapshot {
     /// Time for which the next message of a client waited for the Receive Maximum of the broker.
     #[serde(default)]
     pub receive_maximum_wait: Histogram,
+    /// Time that bytes written or read at once were in the link of their client, in one direction.
+    #[serde(default)]
+    pub link_time: Histogram,
+    /// Parts of `link_time` in which earlier bytes had the rate of the link.
+    #[serde(default)]
+    pub link_wait: Histogram,
     /// Time from SUBSCRIBE to the last SUBACK, of clients that had unsubscribed.
     #[serde(default)]
     pub subscribe_time: Histogram,

@@ -48,7 +48,7 @@ from pubstorm.quantities import (
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.defaults import conditions_of
 from pubstorm.scenario.faults import Fault, tcp_address, victims_of
-from pubstorm.scenario.populations import Connecting
+from pubstorm.scenario.populations import Connecting, LinkKeys
 from pubstorm.scenario.shares import shares_of
 from pubstorm.scenario.stages import Hold, Publish
 from pubstorm.scenario.topology import Bridge, Broker, Rabbitmq, ScenarioNetwork
@@ -157,14 +157,28 @@ def _bridge(scenario: Scenario, name: str, bridge: Bridge) -> Iterator[str]:
 
 def _link(network: ScenarioNetwork) -> str:
     """Returns the properties of a link in each direction."""
-    jitter = f" ± {write_duration(network.jitter)}" if network.jitter else ""
-    properties = (
-        f"delay {write_duration(network.delay)}{jitter}" if network.delay else "",
-        f"loss {write_share(network.loss)}" if network.loss else "",
-        f"{write_bits_per_s(network.rate)} for all" if network.rate else "",
-    )
-    words = ", ".join(filter(None, properties))
+    words = _conditions(network, " for all")
     return f", in each direction: {words}" if words else ""
+
+
+def _conditions(link: ScenarioNetwork | LinkKeys, of: str) -> str:
+    jitter = f" ± {write_duration(link.jitter)}" if link.jitter else ""
+    properties = (
+        f"delay {write_duration(link.delay)}{jitter}" if link.delay else "",
+        f"loss {write_share(link.loss)}" if link.loss else "",
+        f"{write_bits_per_s(link.rate)}{of}" if link.rate else "",
+    )
+    return ", ".join(filter(None, properties))
+
+
+def _client_links(population: PlannedPopulation) -> Iterator[str]:
+    for each in population.link:
+        keys = LinkKeys(
+            delay=each.delay_ns, jitter=each.jitter_ns, loss=each.loss, rate=each.bits_per_s
+        )
+        at = f" from {write_duration(each.after_ns)} of a stage on" if each.after_ns else ""
+        words = _conditions(keys, " for each client") or "no delay, no limit"
+        yield f"  link in each direction{at}: {words}"
 
 
 def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -> Iterator[str]:
@@ -187,6 +201,7 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
         "" if population.flapping is None else _flapping(population.flapping),
     )
     yield ", ".join(filter(None, parts))
+    yield from _client_links(population)
     if population.tls is not None:
         yield f"  connects under {_tls(scenario, population.tls)}"
     if population.headers:

@@ -23,6 +23,7 @@ from pubstorm.result.verdict.advice import ADVICE_RULES, CLOCK_RULES
 from pubstorm.result.verdict.culprit import EvidenceKind, limit
 from pubstorm.result.verdict.effects import FAULT_RULES, PHASE_RULES, PUBLISHER_RULES, SUMMARY_RULES
 from pubstorm.result.verdict.findings import RULES, Finding, invalid, under_test
+from pubstorm.result.verdict.link_findings import LINK_RULES, delayed_by, limiting
 from pubstorm.result.verdict.network_findings import NETWORK_RULES, delays
 from pubstorm.result.verdict.watched_findings import WATCHED_RULES, WINDOW_RULES
 
@@ -48,7 +49,7 @@ def _sentence(
     if status is Status.INVALID:
         reason = next((each.reason for each in findings if each.invalid), "nothing was measured")
         return f"Invalid: {reason}; the figures are no evidence about the {_carrier(measured)}."
-    limit = "" if limited_by in _NO_LIMIT else f"; limited by the {limited_by}"
+    limit = "" if limited_by in _NO_LIMIT else f"; limited by the {_limit(measured, limited_by)}"
     if status is Status.PASS:
         return f"{_carried(measured)}{limit}."
     ended = next((event.text for event in measured.events if event.kind == "check"), None)
@@ -59,6 +60,15 @@ def _sentence(
         return f"Failed: {_missed(measured, *missed)}{_load(measured, 'at')}{limit}."
     reason = next((each.text for each in findings if each.failed), "the target failed")
     return f"Failed: {reason}."
+
+
+def _limit(measured: Measured, limited_by: LimitedBy) -> str:
+    if limited_by is not LimitedBy.LINK:
+        return str(limited_by)
+    names = limiting(measured)
+    if len(names) == 1:
+        return f"link of population {names[0]}"
+    return f"links of populations {', '.join(names[:-1])} and {names[-1]}"
 
 
 def _carried(measured: Measured) -> str:
@@ -164,6 +174,7 @@ def evaluate_run(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict
         *FAULT_RULES,
         *PHASE_RULES,
         *WATCHED_RULES,
+        *LINK_RULES,
         *NETWORK_RULES,
         *SUMMARY_RULES,
     )
@@ -241,6 +252,8 @@ def _symptom_of_missed(
             return EvidenceKind.AT_PUBLISHER
         if asked.subject in brokers:
             return EvidenceKind.AT_BROKER
+        if slow and delayed_by(measured, asked):
+            return EvidenceKind.LINK_DELAY
         if slow:
             return EvidenceKind.ON_THE_PATH if delays(measured) else under_test(measured)
     return EvidenceKind.UNEXPLAINED

@@ -47,6 +47,7 @@ class EvidenceKind(Enum):
     WINDOW = "the rate is that of full windows", LimitedBy.WINDOW, Directness.CAUSE
     SLOW_READERS = "subscribers read slowly on purpose", LimitedBy.SCENARIO, Directness.CAUSE
     SMALL_PACKETS = "clients accept small packets only", LimitedBy.SCENARIO, Directness.CAUSE
+    FULL_LINK = "links of clients were full", LimitedBy.LINK, Directness.CAUSE, STATE
     NO_FILES = "a broker was out of files", LimitedBy.BROKER, Directness.CAUSE
     EXITED = "a broker exited", LimitedBy.BROKER, Directness.CAUSE
     NO_PATH = "the path to the broker was gone", LimitedBy.NETWORK, Directness.CAUSE
@@ -69,6 +70,7 @@ class EvidenceKind(Enum):
     STOLEN = "a hypervisor took time", LimitedBy.HOST, Directness.CIRCUMSTANCE, STATE
     UNSEEN = "a full host's broker was not read", LimitedBy.UNKNOWN, Directness.SYMPTOM, STATE
     ON_THE_PATH = "a latency is that of the path", LimitedBy.NETWORK, Directness.CAUSE
+    LINK_DELAY = "a latency is that of links", LimitedBy.LINK, Directness.CAUSE
     AT_BROKER = "load is missing behind the broker", LimitedBy.BROKER, Directness.SYMPTOM
     AT_PUBLISHER = "load is missing behind a publisher", LimitedBy.PUBLISHER, Directness.SYMPTOM
     UNEXPLAINED = "nothing shows why load is missing", LimitedBy.UNKNOWN, Directness.SYMPTOM

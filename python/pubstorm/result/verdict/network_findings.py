@@ -12,6 +12,7 @@ from pubstorm.result import Measured
 from pubstorm.result.machinery import too_busy
 from pubstorm.result.verdict.culprit import EvidenceKind, Uncarried
 from pubstorm.result.verdict.findings import Finding
+from pubstorm.result.verdict.link_findings import is_full
 from pubstorm.result.verdict.watched_findings import starved_by_hosts
 
 STANDING_BYTES, STANDING_S = 32 << 10, 0.1
@@ -46,7 +47,8 @@ class End:
     figures: Mapping[str, float]
     """Means of readings, by their metrics without the first word, such as `unsent_bytes`."""
     readers: str
-    """State of the subscribers: `busy`, `starved`, `slow` on purpose, or empty."""
+    """State of the subscribers: `busy`, `starved`, `slow` on purpose, `linked` by links that are
+    full, or empty."""
     is_clients: bool = False
     peer_unread_bytes: float | None = None
     """Bytes that the brokers had not read, for the clients' end; None if that is not known."""
@@ -200,6 +202,11 @@ PATH_RULES: tuple[PathRule, ...] = (
         f"{_UNREAD}: agents were busy",
     ),
     PathRule(
+        lambda end: end.is_clients and end.is_unread and end.readers == "linked",
+        None,
+        f"{_UNREAD}: the links of clients took no more",
+    ),
+    PathRule(
         lambda end: not end.is_clients and not end.is_proxy and end.is_unread,
         EvidenceKind.UNREAD,
         f"{_UNREAD}: clients sent more than it reads",
@@ -208,6 +215,11 @@ PATH_RULES: tuple[PathRule, ...] = (
         lambda end: end.stands and end.readers == "slow",
         None,
         f"{_SLOW}: they read slowly on purpose",
+    ),
+    PathRule(
+        lambda end: end.stands and end.readers == "linked",
+        None,
+        f"{_SLOW}: their links took no more",
     ),
     PathRule(
         lambda end: end.stands and end.readers == "starved",
@@ -264,7 +276,8 @@ def delays(measured: Measured) -> bool:
 def _on_the_path(measured: Measured) -> Iterator[str]:
     """Yields reasons, in words, for which latencies are mostly those of the path: the network is
     far, or the broker answered quickly and clients waited."""
-    populations = measured.populations.values()
+    # A link of the scenario is no network.
+    populations = [p for p in measured.populations.values() if not p.link_time_us.count]
     waited = [p.ack_latency_us.actual for p in populations if p.ack_latency_us.actual.count]
     came = [p.latency_us.actual for p in populations if p.latency_us.actual.count]
     for end in ends(measured):
@@ -314,6 +327,8 @@ def _readers(measured: Measured) -> str:
     fleet, populations = measured.fleet, measured.populations.values()
     if any(p.read_rate_per_s is not None for p in populations):
         return "slow"
+    if any(map(is_full, populations)):
+        return "linked"
     if fleet.starved_intervals_total > STARVED_SHARE * fleet.load_intervals_total:
         return "starved"
     return "busy" if too_busy(fleet.busy_intervals_total, fleet.load_intervals_total) else ""

@@ -424,10 +424,13 @@ def check_quic(scenario: Scenario) -> Iterator[Finding]:
     served |= {TARGET} if any(target.quic for target in scenario.target) else set()
     for name, population in scenario.populations.items():
         tls, at = getattr(population, "tls", None), population.attached_to
-        if tls is None or served.isdisjoint(served if at is None else {at.brokers}):
+        if served.isdisjoint(served if at is None else {at.brokers}):
             continue
-        wrong = [key for key in NOT_OVER_QUIC if getattr(tls, key)]
-        wrong += ["max_version"] * (tls.max_version == "1.2")
+        if getattr(population, "link", None) is not None:
+            message = "found link and a target over QUIC, allowed are links over TCP"
+            yield ("populations", name, "link"), message, "leave it out, or use mqtts://"
+        wrong = [key for key in NOT_OVER_QUIC if getattr(tls, key, None)]
+        wrong += ["max_version"] * (tls is not None and tls.max_version == "1.2")
         for key in wrong:
             message = f"found {key} and a target over QUIC, allowed are certificates and TLS 1.3"
             yield ("populations", name, "tls", key), message, "leave it out, or use mqtts://"

@@ -20,8 +20,8 @@ use super::reasons;
 use super::security::QuicIdentity;
 use super::sockets::{Datagram, DatagramSockets, SOCKETS_PER_SOURCE, SocketIndex};
 use crate::schedule::wheel::Wheel;
-use crate::transport::tcp::{self, TcpRoute};
-use crate::transport::{Halt, Ready};
+use crate::transport::Halt;
+use crate::transport::tcp::{self, Ready, TcpRoute};
 
 /// Longest wait for the acknowledgement of the last bytes of a client, in nanoseconds.
 const LINGER_NS: u64 = 2 * SECOND_NS;

@@ -21,6 +21,7 @@ use testkit::Rng;
 
 use super::super::sockets::{Datagram, DatagramSockets, SOCKETS_PER_SOURCE, SocketIndex};
 use super::Hub;
+use crate::transport::tcp::Ready;
 
 /// Address of the server.
 pub const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 14567);

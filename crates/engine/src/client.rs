@@ -275,6 +275,8 @@ impl Client {
         }
         if let Some(unsent) = self.unsent.take() {
             self.write_rest(context, unsent);
+        } else if context.has_links {
+            self.leave_on(context);
         }
     }
 

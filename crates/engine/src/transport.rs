@@ -368,7 +368,7 @@ impl Channel {
         }
     }
 
-    /// Makes the close of the socket a reset: the kernel, or the hub, discards what it has not sent.
+    /// Makes the close of the socket a reset: kernel or hub discards what it has not sent.
     pub fn reset_on_close(&self) {
         if let Self::Quic(quic) = self {
             quic.abort();

@@ -13,8 +13,7 @@ use super::features::counts;
 use super::features::groups::{self, Sharing};
 use super::features::{FEATURES, limits};
 use super::totals::{
-    Messages, Totals, deaths, messages, population_of, publishers, reads_late, receives,
-    wills_by_wire, written,
+    Messages, Totals, deaths, messages, population_of, publishers, receives, wills_by_wire, written,
 };
 use super::weather::{Climate, S, Weather};
 use super::wire::{self, AgentClient, StreamPlace};
@@ -238,7 +237,7 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
         let what = format!("flow {from} to {to}: {flow:?}, {least} to {most} read");
         assert!(flow.received_total <= most, "{what}");
         // A slow reader leaves with messages that it has taken from the socket only.
-        let is_slow = reads_late(receiver);
+        let is_slow = receiver.read_rate_per_s.is_some();
         if run.case.climate == Climate::Fair && !is_slow {
             assert!((least..=most).contains(&flow.received_total), "{what}");
         }
@@ -352,8 +351,8 @@ fn sent_while_leaving(weather: &Weather) -> u64 {
 /// If nothing goes wrong, every client connects and leaves in good order, every stage ends and
 /// every message arrives.
 fn nothing_goes_wrong(run: &Run, totals: &Totals) {
-    let is_slow =
-        run.case.climate == Climate::Narrow || run.plan().populations.iter().any(reads_late);
+    let is_slow = run.case.climate == Climate::Narrow
+        || run.plan().populations.iter().any(|population| population.read_rate_per_s.is_some());
     // Through little room, or behind deliveries read slowly, less may go than is scheduled. Clients
     // that take each other's connections over again and again are perhaps never all ready.
     let is_contested = (0..run.plan().populations.len()).any(|p| run.case.is_contested(p));

@@ -12,8 +12,12 @@ use testkit::{HEADER_BYTES, PAYLOAD_MAX, RecordKind};
 
 use super::socket::Socket;
 
-/// A connection without a filter.
-pub struct PlainConnection(Wire<Socket>);
+/// A connection without a filter, perhaps over a link.
+pub struct PlainConnection {
+    wire: Wire<Socket>,
+    /// Its link has bytes that the client has written, and has not read.
+    is_linked: bool,
+}
 
 /// A connection under the filter.
 pub struct FilteredConnection {
@@ -34,14 +38,18 @@ pub struct FilteredConnection {
 
 impl PlainConnection {
     /// A connection that is being opened.
-    pub const fn new(socket: Socket, link: Option<Box<ClientLink>>) -> Self {
-        Self(Wire::new(socket, link))
+    pub fn new(socket: Socket, link: Option<Box<ClientLink>>) -> Self {
+        let is_linked = link.is_some();
+        if is_linked {
+            socket.secure();
+        }
+        Self { wire: Wire::new(socket, link), is_linked }
     }
 }
 
 impl SimulatedConnection for PlainConnection {
     fn secure(self: Box<Self>) -> Box<dyn SimulatedConnection> {
-        Box::new(FilteredConnection::new(self.0))
+        Box::new(FilteredConnection::new(self.wire))
     }
 
     fn is_plain(&self) -> bool {
@@ -49,23 +57,31 @@ impl SimulatedConnection for PlainConnection {
     }
 
     fn rename(&mut self, index: usize) {
-        self.0.socket().rename(index);
+        self.wire.socket().rename(index);
     }
 
     fn handshake(&mut self) -> Result<(), Halt> {
-        self.0.open()
+        self.wire.open()
     }
 
     fn wake(&mut self, ended: bool) {
-        self.0.wake(ended);
+        self.wire.wake(ended);
     }
 
     fn read(&mut self, buffer: &mut [u8], connecting: bool) -> Result<usize, Halt> {
-        self.0.receive(buffer, connecting)
+        let count = self.wire.receive(buffer, connecting)?;
+        if self.is_linked {
+            self.wire.socket().note_read(&buffer[..count]);
+        }
+        Ok(count)
     }
 
     fn write(&mut self, bytes: &[u8], connecting: bool) -> Result<usize, Halt> {
-        self.0.send(bytes, connecting)
+        let count = self.wire.send(bytes, connecting)?;
+        if self.is_linked {
+            self.wire.socket().note_written(&bytes[..count]);
+        }
+        Ok(count)
     }
 
     fn takes_reading(&mut self) -> bool {
@@ -75,11 +91,11 @@ impl SimulatedConnection for PlainConnection {
     fn finish(&mut self) {}
 
     fn wire(&self) -> &dyn LinkedWire {
-        &self.0
+        &self.wire
     }
 
     fn wire_mut(&mut self) -> &mut dyn LinkedWire {
-        &mut self.0
+        &mut self.wire
     }
 }
 

@@ -12,12 +12,6 @@ use super::course::Run;
 use super::nats;
 use super::wire::AgentClient;
 
-/// Returns `true` if clients of a population may leave before they have read all that has come: it
-/// waits for a read rate, or is in their links.
-pub const fn reads_late(population: &Population) -> bool {
-    population.read_rate_per_s.is_some() || !population.link.is_empty()
-}
-
 /// The sums of the snapshots of a run.
 #[derive(PartialEq)]
 pub struct Totals {

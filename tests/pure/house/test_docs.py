@@ -33,7 +33,10 @@ MODULE = re.compile(r"`([a-z_]+)/?`")
 COMMAND = re.compile(
     r"(?:    |\$ )*(?:- )?(?:run: )?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?pubstorm ([a-z].*)"
 )
-BY_THE_RUN = {"port", "websocket-port", "metrics-port", "auth", "follow-stdin", "help", "version"}
+BY_THE_RUN = {
+    *("port", "websocket-port", "metrics-port", "quic-port", "quic-certificate", "quic-key"),
+    *("auth", "follow-stdin", "help", "version"),
+}
 """Options of the embedded broker that are no settings."""
 
 
@@ -241,7 +244,8 @@ def options_of(command: click.Command) -> set[str]:
 
 def test_settings_of_the_embedded_broker_are_options_of_it() -> None:
     source = (ROOT / "crates/broker/src/options.rs").read_text()
-    options = re.findall(r'#\[arg\(long(?: = "([a-z-]+)")?.*\n *(?:pub )?([a-z_]+):', source)
+    option = r'#\[arg\(long(?: = "([a-z-]+)")?(?:.|\n)*?\)\]\n *(?:pub )?([a-z_]+):'
+    options = re.findall(option, source)
     long = {name or field.replace("_", "-") for name, field in options}
     assert {*EMBEDDED_OPTIONS, *BY_THE_RUN} == long | {"help", "version"}
 

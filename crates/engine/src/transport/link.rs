@@ -444,7 +444,8 @@ impl<S: TimedSocket> Wire<S> {
 
     /// Writes bytes that have arrived by `until_ns` into the socket.
     fn push(&mut self, until_ns: u64) {
-        let Some(link) = &mut self.link else { return };
+        // Nothing passes before TCP has connected over the link.
+        let Some(link) = self.link.as_mut().filter(|link| link.is_open) else { return };
         link.waits_for_room = false;
         let failure = loop {
             let arrived = link.up.arrived(until_ns);

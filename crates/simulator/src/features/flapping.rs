@@ -5,7 +5,7 @@ use testkit::Rng;
 
 use crate::case::Case;
 use crate::course::Run;
-use crate::totals::{Totals, population_of, reads_late};
+use crate::totals::{Totals, population_of};
 use crate::weather::{Climate, MS, S};
 
 /// Draws flapping populations, apart from the other draws.
@@ -36,7 +36,7 @@ pub fn check(run: &Run, totals: &Totals) {
         let counted = counters.unsubscribed_total + counters.unsubscribe_failed_total;
         assert!(counted <= read, "{}: {counted} of {read}", population.name);
         // A slow reader leaves with answers that it has taken from the socket only.
-        if run.case.climate == Climate::Fair && !reads_late(population) {
+        if run.case.climate == Climate::Fair && population.read_rate_per_s.is_none() {
             assert_eq!(counted, read, "{}", population.name);
         }
         assert!(population.flapping.is_some() || read == 0, "{}", population.name);

@@ -13,7 +13,7 @@ use crate::case::Case;
 use crate::course::Run;
 use crate::features::groups::Sharing;
 use crate::nats::{self, Conduct, NatsScript};
-use crate::totals::{Totals, population_of, publishers, reads_late, speaks_nats};
+use crate::totals::{Totals, population_of, publishers, speaks_nats};
 use crate::weather::{Climate, MS, S};
 
 /// Password that the server wants.
@@ -213,7 +213,7 @@ pub fn check(run: &Run, totals: &Totals) {
         assert_eq!(flow.duplicate_total, 0, "{what}");
         let read = copies.get(&(from, to)).copied().unwrap_or(0);
         assert!(flow.copies_total <= read, "{what}, {read} copies read");
-        if run.case.climate == Climate::Fair && !reads_late(&plan.populations[to]) {
+        if run.case.climate == Climate::Fair && plan.populations[to].read_rate_per_s.is_none() {
             assert_eq!((flow.copies_total, flow.reordered_total), (read, 0), "{what}");
         }
     }

@@ -139,6 +139,9 @@ fn tcp_connects_after_a_round_trip() {
     assert_eq!(bench.wire.deadline_ns(), u64::MAX);
     assert_eq!(bench.wire.open(), Err(Halt::Later));
     assert_eq!(bench.wire.deadline_ns(), START_NS + 100 * MS);
+    assert_eq!(bench.wire.write(b"early").unwrap(), 5);
+    bench.wire.flush_link();
+    assert!(bench.far.borrow().up.is_empty());
     bench.far.borrow_mut().now_ns += 100 * MS;
     assert_eq!(bench.wire.open(), Ok(()));
 }

@@ -328,7 +328,7 @@ impl Hub {
         let held = self.connections[handle.0].take();
         self.lingering -= usize::from(held.is_some_and(|held| held.lingers()));
         self.wheel.cancel(handle.0 as u32);
-        // What the peer still sends meets no connection.
+        // Later packets of the peer meet no connection.
         self.endpoint.handle_event(handle, EndpointEvent::drained());
     }
 

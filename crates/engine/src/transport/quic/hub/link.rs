@@ -88,7 +88,7 @@ struct Served {
     connection: Connection,
     remote: SocketAddr,
     /// Bytes that have not gone back.
-    owed: Vec<u8>,
+    unsent: Vec<u8>,
     stream: Option<StreamId>,
     is_finished: bool,
 }
@@ -306,7 +306,7 @@ impl QuicServer {
 
 impl Served {
     const fn new(connection: Connection, remote: SocketAddr) -> Self {
-        Self { connection, remote, owed: Vec::new(), stream: None, is_finished: false }
+        Self { connection, remote, unsent: Vec::new(), stream: None, is_finished: false }
     }
 
     fn serve(&mut self, behaviour: Behaviour, now: Instant, ends: &mut Vec<ConnectionError>) {
@@ -331,20 +331,20 @@ impl Served {
                     self.is_finished = true;
                     break;
                 };
-                self.owed.extend_from_slice(&chunk.bytes);
+                self.unsent.extend_from_slice(&chunk.bytes);
             }
             let _ = chunks.finalize();
         }
-        if let (Behaviour::Close(code), false) = (behaviour, self.owed.is_empty()) {
+        if let (Behaviour::Close(code), false) = (behaviour, self.unsent.is_empty()) {
             return self.connection.close(now, VarInt::from_u32(code), "enough".into());
         }
         // Nothing written is a frame without bytes.
-        if !self.owed.is_empty() {
-            let owed = mem::take(&mut self.owed);
-            let count = self.connection.send_stream(id).write(&owed).unwrap_or(0);
-            self.owed = owed[count..].to_vec();
+        if !self.unsent.is_empty() {
+            let unsent = mem::take(&mut self.unsent);
+            let count = self.connection.send_stream(id).write(&unsent).unwrap_or(0);
+            self.unsent = unsent[count..].to_vec();
         }
-        if self.is_finished && self.owed.is_empty() {
+        if self.is_finished && self.unsent.is_empty() {
             let _ = self.connection.send_stream(id).finish();
         }
     }

@@ -81,7 +81,7 @@ fn world(seed: u64, faults: Faults, behaviour: Behaviour, keys: &Keys) -> World 
     World::new(seed, faults, behaviour, (server, 0))
 }
 
-/// Reads all bytes that are there. Returns the halt after them.
+/// Reads all bytes that have come. Returns the halt after them.
 fn read(world: &mut World, handle: ConnectionHandle, bytes: &mut Vec<u8>) -> Halt {
     let mut buffer = [0; 1000];
     loop {

@@ -19,6 +19,7 @@ from pubstorm.measure.monitors.prometheus import SERIES_MAX
 from pubstorm.measure.monitors.sys_topics import TOPICS_MAX
 from pubstorm.quantities import SECOND_NS, QuantityField, bytes_text
 from pubstorm.scenario import fields
+from pubstorm.scenario.addresses import ADDRESSES_MAX
 from pubstorm.scenario.checks import PUBLICATIONS_MAX
 from pubstorm.scenario.checks.brokers import CLUSTER_MAX
 from pubstorm.scenario.checks.series import STEPS_MAX
@@ -50,6 +51,7 @@ def size_limits() -> Iterator[tuple[str, str, str]]:
         "`net.ipv4.ip_local_port_range`; `sources` adds addresses",
     )
     yield "source addresses of a target", f"{SOURCES_MAX:,}", "Pubstorm"
+    yield "addresses of a target's name", f"{ADDRESSES_MAX}", "the first ones, of IPv4 first"
     yield (
         "memory of an idle client",
         "0.16 kB in the agent, 8.8 to 10.1 kB in the kernel for both ends",

@@ -19,7 +19,7 @@ Files = Mapping[str, Mapping[str, str]]
 """Texts by file and by the text that each stands before; a new file has one text."""
 COUNTER: Files = {
     "contract/snapshot.py": {
-        "    connect_attempts_total: Count = 0\n": """\
+        "    left_total: Count = 0\n": """\
     throttled_total: Count = 0
     \"""Messages refused with quota exceeded.\"""
 """,

@@ -3,15 +3,31 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// The first IPv4 address of a name, else its first: a name such as `localhost` often has both, and
-/// brokers that listen on one only mostly listen on IPv4.
+/// All addresses of a name, those of IPv4 first: a name such as `localhost` often has both, and
+/// brokers that listen on one only mostly listen on IPv4. Otherwise in the order of the resolver.
 ///
 /// # Errors
 /// Those of the resolver, and a name without addresses.
-pub fn resolve(address: impl ToSocketAddrs) -> io::Result<SocketAddr> {
-    let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
-    let first = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
-    first.copied().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no address"))
+pub fn resolve_all(name: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for address in name.to_socket_addrs()? {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses.sort_by_key(|address| !address.is_ipv4());
+    if addresses.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "no address"));
+    }
+    Ok(addresses)
+}
+
+/// The first of [`resolve_all`].
+///
+/// # Errors
+/// Those of the resolver, and a name without addresses.
+pub fn resolve(name: impl ToSocketAddrs) -> io::Result<SocketAddr> {
+    resolve_all(name).map(|addresses| addresses[0])
 }
 
 #[cfg(test)]
@@ -22,5 +38,16 @@ mod tests {
     fn a_name_with_both_kinds_of_address_resolves_to_ipv4() {
         assert_eq!(resolve("localhost:1883").unwrap(), "127.0.0.1:1883".parse().unwrap());
         assert_eq!(resolve(("::1", 1)).unwrap(), "[::1]:1".parse().unwrap());
+    }
+
+    #[test]
+    fn every_address_is_there_once_and_those_of_ipv4_first() {
+        let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let found = addresses(&["[::2]:1", "127.0.0.2:1", "[::1]:1", "127.0.0.1:1", "[::2]:1"]);
+        let expected = addresses(&["127.0.0.2:1", "127.0.0.1:1", "[::2]:1", "[::1]:1"]);
+        assert_eq!(resolve_all(&found[..]).unwrap(), expected);
+        assert!(resolve_all(&[][..]).is_err());
     }
 }

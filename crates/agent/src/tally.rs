@@ -1,6 +1,8 @@
 //! Everything counted since the last snapshot, and the making of snapshots. Plain sums owned by the
 //! loop.
 
+mod addresses;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -13,6 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::clock;
 use crate::ledger::Delivery;
+pub use addresses::AddressCounts;
 
 /// Sender of a receiver without a flow: the index of no population.
 const NOBODY: u16 = u16::MAX;
@@ -26,6 +29,8 @@ pub struct Tally {
     deliveries_of: Vec<u32>,
     /// Connections by target.
     pub targets: TargetCounts,
+    /// Attempts to connect by address of targets that are names.
+    pub addresses: AddressCounts,
     /// Lateness of messages that only the engine delayed.
     pub lateness: Histogram,
     /// Lateness of messages that the window, the socket or a lost connection delayed.
@@ -77,6 +82,7 @@ impl Tally {
             flows: Flows::new(populations),
             deliveries_of: Vec::new(),
             targets: TargetCounts::new(targets),
+            addresses: AddressCounts::default(),
             lateness: Histogram::default(),
             blocked: Histogram::default(),
             busy_ns: 0,
@@ -208,6 +214,7 @@ impl Tally {
             populations: self.take_populations(),
             flows: self.flows.take(),
             targets: self.targets.take(),
+            addresses: self.addresses.take(),
             stalls: Vec::new(),
             engine: EngineLoad {
                 busy_ns: std::mem::take(&mut self.busy_ns),

@@ -204,6 +204,10 @@ impl Client {
             ClientPhase::Connecting | ClientPhase::Greeting | ClientPhase::Subscribing => {
                 deadline_ns = together(self.deadline_ns, population.connect_timeout_ns);
             }
+            // After a failover there is no wait.
+            ClientPhase::Waiting if self.deadline_ns <= context.now_ns => {
+                deadline_ns = self.deadline_ns;
+            }
             ClientPhase::Waiting => {
                 let wait_ns = population.reconnect.map_or(0, |reconnect| reconnect.min_ns);
                 deadline_ns = together(self.deadline_ns, wait_ns);
@@ -396,10 +400,11 @@ impl Client {
         if let Some(words) = self.stream.as_ref().and_then(Stream::last_words) {
             tally.explanations.count(cause.reason, TextProperty::Detail, &words);
         }
+        let mut fails_over = false;
         match self.phase {
             ClientPhase::Connecting | ClientPhase::Greeting => {
                 tally.counters.connect_failed_total += 1;
-                context.tally.targets.failed(self.target(context));
+                fails_over = self.attempt_failed(context, cause.reason);
             }
             _ => {
                 tally.counters.disconnected_total += 1;
@@ -412,9 +417,13 @@ impl Client {
         }
         self.note_silence(context, cause.reason);
         let reconnect = context.setup.plan.populations[self.population()].reconnect;
-        let next = if reconnect.is_some() { ClientPhase::Waiting } else { ClientPhase::GaveUp };
-        self.leave_phase(context, next);
+        let waits = fails_over || reconnect.is_some();
+        self.leave_phase(context, if waits { ClientPhase::Waiting } else { ClientPhase::GaveUp });
         self.close(context);
+        if fails_over {
+            self.deadline_ns = context.now_ns;
+            return;
+        }
         self.failures = self.failures.saturating_add(1);
         if let Some(reconnect) = reconnect {
             self.deadline_ns = context.now_ns + self.back_off_ns(context, reconnect);

@@ -1,10 +1,13 @@
 //! State that the loop lends to each client while the loop handles that client: the setup, the
 //! counters, the ledger and the buffers. Only one client is handled at a time.
 
+use std::net::SocketAddr;
+
 use agent::ledger::Ledger;
-use agent::tally::Tally;
+use agent::tally::{AddressCounts, Tally};
 use plan::{Population, Random};
 
+use crate::addresses::Rounds;
 use crate::expectations::Expectations;
 use crate::expectations::retained::RetainedMessages;
 use crate::expectations::returned::Returned;
@@ -52,6 +55,8 @@ pub struct Context {
     pub flaps: Flaps,
     /// Last deliveries, for stall detection.
     pub stalls: Stalls,
+    /// Addresses of attempts to connect.
+    pub rounds: Rounds,
     /// Some clients of this agent have a link.
     pub has_links: bool,
     /// Clients whose connection is under way.
@@ -83,7 +88,12 @@ impl Context {
     pub fn new(setup: Setup, host: Host) -> Self {
         let now_ns = host.now_ns();
         let populations = setup.populations.len();
-        let mut tally = Tally::new(populations, setup.targets.len(), now_ns);
+        let mut tally = Tally::new(populations, setup.addresses.len(), now_ns);
+        let named = setup.plan.targets.iter().zip(&setup.addresses).map(|(target, addresses)| {
+            let counted = addresses.iter().filter(|_| target.is_named());
+            counted.map(SocketAddr::ip).collect()
+        });
+        tally.addresses = AddressCounts::new(named);
         if setup.plan.populations.iter().any(Population::compares_clients) {
             tally.count_deliveries_of(setup.clients());
         }
@@ -103,6 +113,7 @@ impl Context {
             lifetimes: Lifetimes::new(&setup),
             flaps: Flaps::new(&setup),
             stalls: Stalls::new(&setup),
+            rounds: Rounds::new(&setup),
             has_links: setup.populations.iter().any(|own| own.link.is_some()),
             underway: 0,
             leaving: 0,

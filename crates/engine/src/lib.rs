@@ -1,6 +1,7 @@
 //! The engine as a library: the loop and its clients on a [`Host`]. The program `pubstorm-engine`
 //! gives it the kernel, the simulator a machine in virtual time.
 
+mod addresses;
 mod client;
 mod context;
 mod event_loop;

@@ -2,19 +2,17 @@
 //! names resolved. Nothing changes after the start.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use agent::address::resolve;
 use agent::clock;
 use agent::hint::Hint;
 use agent::publication::{PublicationSetup, publications};
 use agent::recordings::{self, RecordingError};
 use agent::rows::{self, RowsError};
-use plan::{
-    Action, Capabilities, Payload, Plan, PlannedWill, Population, Publication, Shard, Target,
-};
+use plan::{Action, Capabilities, Payload, Plan, PlannedWill, Population, Publication, Shard};
 
+use crate::addresses::{self, Sources};
 use crate::ledger::origin::Origins;
 use crate::seam;
 use crate::seam::received::{BESIDE, Marks, RETAINED};
@@ -32,6 +30,14 @@ pub enum SetupError {
         target: String,
         /// Error of the resolver.
         error: io::Error,
+    },
+    /// An address with a zone that is no interface of this host.
+    #[error("target {target}: found the zone {zone}, which is no interface of this host")]
+    Zone {
+        /// Host of the target.
+        target: String,
+        /// Name of the interface.
+        zone: String,
     },
     /// A source address of another family than a target.
     #[error("source address {from}: found another family than that of the target {target}")]
@@ -109,10 +115,10 @@ pub struct Setup {
     pub agent: Shard,
     /// Number of agents that played this share before and failed.
     pub incarnation: u32,
-    /// Source addresses, used round-robin; empty: the host's choice.
-    pub sources: Vec<IpAddr>,
-    /// Address of each target.
-    pub targets: Vec<SocketAddr>,
+    /// Source addresses, used round-robin.
+    pub sources: Sources,
+    /// Addresses of each target, at least one.
+    pub addresses: Vec<Vec<SocketAddr>>,
     /// One for each population of the plan.
     pub populations: Vec<PopulationSetup>,
     /// Facts from which the origin of a message follows.
@@ -186,6 +192,9 @@ impl Hint for SetupError {
     fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::Unresolved { .. } => "check the target's name and this host's resolver",
+            Self::Zone { .. } => {
+                "`ip link` lists the interfaces; name one at the end of the address"
+            }
             Self::Family { .. } => "use sources of the family of all targets, or leave them out",
             Self::NoPopulation { .. } => "pubstorm starts this program with the right indices",
             Self::Rows { .. } | Self::Recording { .. } => {
@@ -225,7 +234,8 @@ impl Setup {
         if let Some(&found) = own.iter().flatten().find(|&&found| found >= count) {
             return Err(SetupError::NoPopulation { found, count });
         }
-        let targets = plan.targets.iter().map(address).collect::<Result<Vec<_>, _>>()?;
+        let sources = Sources::new(&plan.sources);
+        let addresses = addresses::of_targets(&plan, &sources)?;
         bind_rows(&plan, shard)?;
         let rivals = plan.rivals();
         let origins = Origins::new(&plan);
@@ -260,15 +270,13 @@ impl Setup {
             populations.push(ready);
             first_client += share;
         }
-        let sources = own_sources(&plan.sources);
-        check_families(&sources, &targets)?;
         Ok(Self {
             sources,
             plan,
             shard,
             agent,
             incarnation,
-            targets,
+            addresses,
             populations,
             origins,
             since_1970_ns: clock::since_1970_ns(),
@@ -296,7 +304,7 @@ impl Setup {
     /// A group of the plan at a target, as a receiver of the ledger behind all clients.
     pub fn group_at(&self, group: usize, target: usize) -> u32 {
         let place = if self.plan.targets_joined { 0 } else { target };
-        u32::MAX - (group * self.targets.len() + place) as u32
+        u32::MAX - (group * self.addresses.len() + place) as u32
     }
 
     /// The population whose unstamped publication has this topic, if population `to` can receive
@@ -355,64 +363,5 @@ impl Setup {
     /// Clients of this agent.
     pub fn clients(&self) -> usize {
         self.populations.iter().map(|p| p.share as usize).sum()
-    }
-}
-
-fn address(target: &Target) -> Result<SocketAddr, SetupError> {
-    let unresolved = |error| {
-        let target = format!("{}:{}", target.host, target.port);
-        SetupError::Unresolved { target, error }
-    };
-    resolve((&*target.host, target.port)).map_err(unresolved)
-}
-
-/// Checks that each client can connect from each source address to each target.
-fn check_families(sources: &[IpAddr], targets: &[SocketAddr]) -> Result<(), SetupError> {
-    let pairs = || sources.iter().flat_map(|from| targets.iter().map(move |to| (*from, *to)));
-    match pairs().find(|(from, to)| from.is_ipv4() != to.is_ipv4()) {
-        Some((from, target)) => Err(SetupError::Family { from, target }),
-        None => Ok(()),
-    }
-}
-
-/// Source addresses of a plan that this host has; all if the host has none of them, so that the
-/// clients report why they cannot connect.
-fn own_sources(sources: &[IpAddr]) -> Vec<IpAddr> {
-    let is_own = |source: &IpAddr| UdpSocket::bind((*source, 0)).is_ok();
-    let own: Vec<IpAddr> = sources.iter().copied().filter(is_own).collect();
-    if own.is_empty() { sources.to_vec() } else { own }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use testkit::plans;
-
-    #[test]
-    fn a_source_of_another_family_than_a_target_is_refused() {
-        for (source, target, fits) in [
-            ("127.0.0.1", "127.0.0.1", true),
-            ("::1", "::1", true),
-            ("::1", "127.0.0.1", false),
-            ("127.0.0.1", "::1", false),
-        ] {
-            let targets = vec![Target { host: target.into(), ..plans::target(1883) }];
-            let sources = vec![source.parse().unwrap()];
-            let plan = Plan { targets, sources, ..plans::empty(1) };
-            let setup = Setup::new(plan, Shard::WHOLE, 0);
-            assert_eq!(setup.is_ok(), fits, "from {source} to {target}");
-        }
-    }
-
-    #[test]
-    fn the_sources_of_another_host_are_left_to_it() {
-        let addresses = |texts: &[&str]| -> Vec<IpAddr> {
-            texts.iter().map(|text| text.parse().unwrap()).collect()
-        };
-        let all = addresses(&["203.0.113.1", "127.0.0.5", "203.0.113.2", "127.0.0.6"]);
-        assert_eq!(own_sources(&all), addresses(&["127.0.0.5", "127.0.0.6"]));
-        let foreign = addresses(&["203.0.113.1", "203.0.113.2"]);
-        assert_eq!(own_sources(&foreign), foreign);
-        assert_eq!(own_sources(&[]), addresses(&[]));
     }
 }

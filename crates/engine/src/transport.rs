@@ -2,6 +2,7 @@
 //! to count.
 
 pub mod link;
+pub mod proxy_header;
 pub mod quic;
 pub mod silent;
 pub mod tcp;
@@ -41,9 +42,8 @@ const IP_ADDRESS_MISMATCH: i32 = 64;
 #[cfg(not(any(debug_assertions, test)))]
 const _: () = assert!(size_of::<Stream>() <= 16);
 
-/// Memory of a client under TLS on our side of OpenSSL: a box with two pointers and a flag, and the
-/// socket with its link in OpenSSL's care. OpenSSL's own is measured in the bench. (As in
-/// `client.rs`.)
+/// Memory of a client under TLS on our side of OpenSSL: a box with two pointers and flags, and the
+/// socket with its link in OpenSSL's care. The bench measures OpenSSL's own. (As in `client.rs`.)
 #[cfg(not(any(debug_assertions, test)))]
 const _: () = assert!(size_of::<Secured>() <= 24 && size_of::<Wire<TcpStream>>() <= 16);
 
@@ -357,6 +357,11 @@ impl Channel {
             Self::Tls(_) | Self::Quic(_) => false,
             Self::Simulated(connection) => connection.is_plain(),
         }
+    }
+
+    /// Port of this side of the connection; 0 in a simulated network.
+    pub fn own_port(&self) -> u16 {
+        self.tcp().and_then(|stream| stream.local_addr().ok()).map_or(0, |own| own.port())
     }
 
     /// Returns `true` once if reading waited for room to write.

@@ -1,6 +1,7 @@
 //! The real engine, as a process, against a scripted broker over TCP.
 
 mod acks;
+mod addresses;
 mod changes;
 mod lease;
 mod lives;

@@ -5,6 +5,7 @@
 
 mod agent;
 mod clock;
+mod proxy_protocol;
 mod sink;
 mod support;
 mod tls;

@@ -62,6 +62,7 @@ pub use estimate::offered_load::{
     StageLoad, Unmatched,
 };
 pub use fan_out::{Expected, FanOut, MessageOrigin, Ways};
+pub use model::addresses::{AddressOrder, AddressUse, PlannedProxyProtocol, ProxyVersion};
 pub use model::capabilities::{Capabilities, Secures};
 pub use model::flows::{
     Late, Order, Pace, Payload, Phase, PlannedRetainHandling, Process, Publication, Responds,
@@ -84,8 +85,8 @@ pub use record::latency::{Latencies, LatencyBatch};
 pub use record::reason::{Family, Reason};
 pub use record::sent_at::{SentAt, WaitCause};
 pub use record::snapshot::{
-    AnswerCounters, Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes,
-    PopulationSnapshot, Snapshot, Stall, TargetSnapshot,
+    AddressSnapshot, AnswerCounters, Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges,
+    Outcomes, PopulationSnapshot, Snapshot, Stall, TargetSnapshot,
 };
 pub use record::stamp::{
     INCARNATION_PLACES, INCARNATIONS, PUBLICATIONS_MAX, STAMP_BYTES, STAMP_PROPERTY, Stamp,

@@ -1,6 +1,7 @@
 //! The plan as one JSON object, the same for every agent. Field names and units are the contract
 //! (`contract/plan.schema.json`).
 
+pub(crate) mod addresses;
 pub(crate) mod bounds;
 pub(crate) mod capabilities;
 pub(crate) mod flows;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::schedule::rate_profile::RatePoint;
 use crate::text::rows::Rows;
 use crate::text::template::Template;
+use addresses::{AddressUse, PlannedProxyProtocol};
 use flows::{Publication, Responds, Subscription};
 use link::LinkConditions;
 use protocol::PlannedProtocol;
@@ -40,6 +42,9 @@ pub struct Plan {
     pub bridges: Vec<Bridges>,
     /// Source addresses, used in turn; if empty, the kernel chooses.
     pub sources: Vec<std::net::IpAddr>,
+    /// Use of several addresses of a target's name; `None`: each target has one address.
+    #[serde(default)]
+    pub addresses: Option<AddressUse>,
     /// Time between two snapshots, in nanoseconds.
     #[serde(deserialize_with = "bounds::number")]
     pub snapshot_interval_ns: u64,
@@ -95,6 +100,9 @@ pub struct Target {
     /// Ports of the same broker for clients of other protocols, by the name of the protocol.
     #[serde(default)]
     pub ports: BTreeMap<String, u16>,
+    /// Addresses of the host; empty: each agent resolves it at its start.
+    #[serde(default)]
+    pub addresses: Vec<std::net::IpAddr>,
 }
 
 /// Bridges from small brokers to one main broker, from which expected deliveries follow. A message
@@ -188,6 +196,9 @@ pub struct Population {
     pub password: Option<Template>,
     /// TLS settings for targets with TLS; `None` without such a target.
     pub tls: Option<PlannedTls>,
+    /// Header of the PROXY protocol that begins each connection; `None`: no header.
+    #[serde(default)]
+    pub proxy_protocol: Option<PlannedProxyProtocol>,
     /// Headers of the request with which a client opens a WebSocket.
     #[serde(default)]
     pub headers: Vec<Header>,

@@ -1,6 +1,7 @@
 //! Features of plans, one file for each that has a check of its own: how a case draws the feature,
 //! and the invariants that a run with it keeps.
 
+pub mod addresses;
 pub mod authentication;
 pub mod counts;
 pub mod expiry;
@@ -27,7 +28,7 @@ pub struct Feature {
 
 /// All features in the order of their introduction: the case that a seed once had is drawn with the
 /// first of them only.
-pub const FEATURES: [Feature; 18] = [
+pub const FEATURES: [Feature; 19] = [
     unchecked(unchecked::draw_exclusions),
     unchecked(unchecked::draw_websockets),
     unchecked(unchecked::draw_versions),
@@ -46,6 +47,7 @@ pub const FEATURES: [Feature; 18] = [
     Feature { draw: |_, _| {}, check: sessions::check },
     Feature { draw: counts::draw, check: counts::check },
     Feature { draw: links::draw, check: links::check },
+    Feature { draw: addresses::draw, check: addresses::check },
 ];
 
 const fn unchecked(draw: fn(&mut Case, u64)) -> Feature {

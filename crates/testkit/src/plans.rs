@@ -22,6 +22,7 @@ pub fn empty(seed: u64) -> Plan {
         targets_joined: false,
         bridges: Vec::new(),
         sources: Vec::new(),
+        addresses: None,
         snapshot_interval_ns: S,
         drain_ns: S,
         coalescing_ns: 1_000_000,
@@ -34,8 +35,15 @@ pub fn empty(seed: u64) -> Plan {
 
 /// A broker without TLS and WebSocket.
 pub fn target(port: u16) -> Target {
-    let ports = BTreeMap::new();
-    Target { host: "127.0.0.1".into(), port, tls: false, websocket: None, quic: false, ports }
+    Target {
+        host: "127.0.0.1".into(),
+        port,
+        tls: false,
+        websocket: None,
+        quic: false,
+        ports: BTreeMap::new(),
+        addresses: Vec::new(),
+    }
 }
 
 /// Clients that only connect.
@@ -58,6 +66,7 @@ pub fn population(name: &str, clients: u32) -> Population {
         username: None,
         password: None,
         tls: None,
+        proxy_protocol: None,
         headers: Vec::new(),
         keep_alive_s: 0,
         end: plan::End::Disconnect,

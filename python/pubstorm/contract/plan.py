@@ -58,6 +58,29 @@ class Header(Frozen):
     """Template of the value."""
 
 
+class PlannedAddressUse(Frozen):
+    """Use of several addresses of a name."""
+
+    use: Literal["first", "in_turn", "random"]
+    """Address of an attempt to connect: always the first; the next one of the client, whose first
+    attempt follows from its number; or one that is drawn."""
+    failover: bool
+    """True if a client tries the next address at once after an attempt that the address did not
+    answer, until it has tried each address once."""
+
+
+class PlannedProxyProtocol(Frozen):
+    """Header of the PROXY protocol, with which a load balancer states the address of its
+    client."""
+
+    version: Literal["v1", "v2"]
+    """Version of the header: a line of text, or binary."""
+    first: str
+    """Source address of the client with number 0."""
+    count: Annotated[int, Field(ge=1, le=U32_MAX)]
+    """Number of source addresses from the first one on. Clients use them in turn, by number."""
+
+
 class PlannedTls(Frozen):
     """TLS of the clients of a population. Paths are read by the engine, at its start where they
     are the same for all clients, else at each client's first connection."""
@@ -221,6 +244,8 @@ class PlannedPopulation(Frozen):
     """Template of the password."""
     tls: PlannedTls | None
     """Options of connections to targets under TLS; null if there is no such target."""
+    proxy_protocol: PlannedProxyProtocol | None = None
+    """Header of the PROXY protocol that begins each connection; null: no header."""
     headers: tuple[Header, ...] = ()
     """Headers of the request with which a client opens a WebSocket."""
     keep_alive_s: U16
@@ -490,6 +515,8 @@ class Plan(Frozen):
     """Bridges between the targets."""
     sources: tuple[str, ...]
     """Source addresses, used in turn; empty leaves the choice to the kernel."""
+    addresses: PlannedAddressUse | None = None
+    """Use of several addresses of a target's name; null: each target has one address."""
     snapshot_interval_ns: PositiveU62
     """Time between two snapshots, in nanoseconds."""
     drain_ns: U62

@@ -379,13 +379,27 @@ class Target(BaseModel):
     """True if connections use QUIC. Its TLS has the settings of each population's `tls`."""
     ports: Mapping[str, Annotated[int, Field(ge=0, le=65535)]] = Field(default_factory=dict)
     """Ports of the same broker for clients of other protocols, by the kind of the protocol."""
+    addresses: tuple[str, ...] = ()
+    """Addresses of the host; empty: each agent resolves it at its start."""
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = self.host_in_url
         if self.websocket is not None:
             return f"{'wss' if self.tls else 'ws'}://{host}:{self.port}{self.websocket}"
         scheme = QUIC_SCHEME if self.quic else "mqtts://" if self.tls else ""
         return f"{scheme}{host}:{self.port}"
+
+    @property
+    def host_in_url(self) -> str:
+        """The host as a URL has it: an address of IPv6 in brackets, with %25 before its zone
+        [RFC 6874, 2]."""
+        return f"[{self.host.replace('%', '%25')}]" if ":" in self.host else self.host
+
+    @property
+    def reachable_at(self) -> str:
+        """The address that clients of the controller connect to: the first one that is given, else
+        the host."""
+        return self.addresses[0] if self.addresses else self.host
 
     @property
     def can(self) -> Capabilities:
@@ -430,8 +444,7 @@ class NatsTarget(Target):
     """The address of a NATS server that already runs, for clients of its own protocol."""
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'natss' if self.tls else 'nats'}://{host}:{self.port}"
+        return f"{'natss' if self.tls else 'nats'}://{self.host_in_url}:{self.port}"
 
     @property
     def can(self) -> Capabilities:
@@ -455,6 +468,8 @@ def parse_target(text: object) -> Target:
     host = found["address"] or found["host"]
     if found["address"]:
         _address(found["address"], text)
+    if found["zone"]:
+        host = _with_zone(found["address"], found["zone"], text)
     if scheme == "zmq":
         return PublisherTarget(host=host, port=port)
     if scheme in {"nats", "natss"}:
@@ -512,6 +527,14 @@ def _address(text: str, shown: object) -> IPv4Address | IPv6Address:
         raise UnfitError(shown, SOURCES_ALLOWED) from None
 
 
+def _with_zone(address: str, zone: str, shown: object) -> str:
+    """Returns an address with its zone [RFC 6874, 2]. Raises UnfitError if it can have none."""
+    if not ip_address(address).is_link_local:
+        hint = "a zone chooses the interface of a link-local address: leave %25ZONE out"
+        raise UnfitError(shown, "with a zone is an address of fe80::/10", hint)
+    return f"{address}%{zone}"
+
+
 def _target_hint(text: object) -> str | None:
     if not isinstance(text, str):
         return None
@@ -521,7 +544,7 @@ def _target_hint(text: object) -> str | None:
     if rest.count(":") > 1 and "[" not in rest:
         return f"write an address of IPv6 in brackets: {scheme}://[::1]:1883"
     if "%" in rest.partition("]")[0]:
-        return "an address with a zone is not possible: use a name, or an address without a zone"
+        return f"write a zone after %25: {scheme}://[fe80::1%25eth0]:1883"
     if scheme == "tcp":
         return f"write mqtt://{rest} for a broker, zmq://{rest} for a publisher of ZeroMQ"
     known = _SCHEMES.get(scheme)
@@ -566,7 +589,8 @@ _SCHEMES = {
     **{"ssl": "mqtts", "tls": "mqtts", "http": "ws", "https": "wss"},
 }
 _URL = re.compile(
-    r"(?P<scheme>mqtts?|wss?|quic|zmq|natss?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]"
+    r"(?P<scheme>mqtts?|wss?|quic|zmq|natss?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)"
+    r"(?:%25(?P<zone>[A-Za-z0-9._~-]{1,15}))?\]"
     r"|(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?))(?::(?P<port>\d{1,6}))?"
     r"(?P<path>(?:[/?][!-\"$-~]*)?)",
     re.ASCII,

@@ -325,6 +325,23 @@ class TargetSnapshot(Value):
     """Attempts at it that ended before that."""
 
 
+class AddressSnapshot(Value):
+    """Attempts to connect to one address of a target in an interval."""
+
+    target: Index
+    """Index of the target."""
+    address: str = ""
+    """IPv4 or IPv6 address."""
+    connect_attempts_total: Count = 0
+    """Attempts to connect."""
+    connected_total: Count = 0
+    """Connections that the target accepted."""
+    connect_failed_total: Count = 0
+    """Attempts that ended before that."""
+    outcomes: dict[Outcome, Count] = Field(default_factory=dict)
+    """Reasons of the failed attempts."""
+
+
 class Stall(Value):
     """A subscriber that got nothing for a while though messages were due to it."""
 
@@ -411,6 +428,8 @@ class Snapshot(Value):
     """Flows with anything to report."""
     targets: tuple[TargetSnapshot, ...] = ()
     """Targets with anything to report."""
+    addresses: tuple[AddressSnapshot, ...] = ()
+    """Addresses with anything to report, of targets that are names."""
     stalls: tuple[Stall, ...] = ()
     """Subscribers that stalled or recovered, at most 100; the counters contain all of them."""
     engine: EngineLoad

@@ -19,6 +19,7 @@ from pubstorm.contract import U64, U64_MAX, Value
 from pubstorm.contract.explanation import ExplanationSum
 from pubstorm.contract.histogram import Delays, DelaySum, Histogram, HistogramSum
 from pubstorm.contract.snapshot import (
+    AddressSnapshot,
     ClockState,
     Count,
     EngineLoad,
@@ -38,6 +39,7 @@ STALLS_MAX = 100
 
 V = TypeVar("V", bound=Value)
 Pair = tuple[int, int]
+Address = tuple[int, str]
 """A flow: the indices of its publishing and its receiving population."""
 Stages = Collection[int | None] | None
 """Stages by index; None in them is the time before the first."""
@@ -186,6 +188,7 @@ class _StageSum:
     populations: dict[int, Sum[PopulationSnapshot]] = field(default_factory=dict)
     flows: dict[Pair, Sum[FlowSnapshot]] = field(default_factory=dict)
     targets: dict[int, Sum[TargetSnapshot]] = field(default_factory=dict)
+    addresses: dict[Address, Sum[AddressSnapshot]] = field(default_factory=dict)
     agents: dict[int, Sum[AgentPart]] = field(default_factory=dict)
     early: Counter[Pair] = field(default_factory=Counter)
     run_delay_max_ns: int | None = None
@@ -214,6 +217,8 @@ class RunSum:
                 stage.early[pair] += flow.counters.received_total
         for target in snapshot.targets:
             _grown(stage.targets, target.target, TargetSnapshot).add(target)
+        for each in snapshot.addresses:
+            _grown(stage.addresses, (each.target, each.address), AddressSnapshot).add(each)
         _grown(stage.agents, snapshot.agent, AgentPart).add(AgentPart.of(snapshot))
         if snapshot.engine.run_delay_ns is not None:
             known_ns = stage.run_delay_max_ns or 0
@@ -259,6 +264,16 @@ class RunSum:
     def target(self, index: int, stages: Stages = ALL) -> TargetSnapshot:
         """Returns the sum of a target."""
         return self._together(TargetSnapshot, lambda each: each.targets, [index], stages)
+
+    def addresses(self) -> tuple[AddressSnapshot, ...]:
+        """Returns the sum of each address, in the order in which agents first counted them."""
+        keys = dict.fromkeys(chain.from_iterable(each.addresses for each in self._of(ALL)))
+        return tuple(
+            self._together(AddressSnapshot, lambda each: each.addresses, [key], ALL).model_copy(
+                update={"address": key[1]}
+            )
+            for key in keys
+        )
 
     def run_delay_max_ns(self, stages: Stages = ALL) -> int | None:
         """Returns the most time for which an agent had no processor in one interval; None if no
@@ -309,6 +324,7 @@ class SnapshotSum:
         self._populations = [Sum(PopulationSnapshot) for _ in first.populations]
         self._flows: dict[Pair, Sum[FlowSnapshot]] = {}
         self._targets: dict[int, Sum[TargetSnapshot]] = {}
+        self._addresses: dict[Address, Sum[AddressSnapshot]] = {}
         self._load = Sum(EngineLoad)
         self._stalls: dict[tuple[int, int, int], Stall] = {}
         self._clock: ClockState | None = None
@@ -328,6 +344,8 @@ class SnapshotSum:
             _grown(self._flows, (flow.source, flow.to), FlowSnapshot).add(flow)
         for target in snapshot.targets:
             _grown(self._targets, target.target, TargetSnapshot).add(target)
+        for each in snapshot.addresses:
+            _grown(self._addresses, (each.target, each.address), AddressSnapshot).add(each)
         self._load.add(snapshot.engine)
         add_stalls(self._stalls, snapshot.stalls)
         known, clock = self._clock, snapshot.clock
@@ -348,6 +366,10 @@ class SnapshotSum:
             "targets": tuple(
                 each.value().model_copy(update={"connected": connected.get(target, 0)})
                 for target, each in self._targets.items()
+            ),
+            "addresses": tuple(
+                each.value().model_copy(update={"address": address})
+                for (_, address), each in self._addresses.items()
             ),
             "stalls": tuple(self._stalls.values()),
             "engine": self._load.value(),

@@ -45,10 +45,11 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
         name=scenario.name,
         run_tag=run_tag,
         seed=scenario.seed,
-        targets=tuple(targets),
+        targets=tuple(_with_addresses(scenario, targets)),
         targets_joined=scenario.topology.is_joined,
         bridges=tuple(_bridges(scenario)),
         sources=_sources(scenario, targets, among),
+        addresses=None if scenario.addresses is None else scenario.addresses.planned,
         snapshot_interval_ns=scenario.snapshot_interval,
         drain_ns=scenario.drain,
         coalescing_ns=_coalescing_ns(scenario),
@@ -84,7 +85,8 @@ def placed_plan(
     payloads."""
     attached = [(each.at, each.clients) for each in provisional.populations]
     sources = _sources(scenario, targets, attached)
-    changed = {"targets": tuple(targets), "run_tag": run_tag, "sources": sources}
+    targets = tuple(_with_addresses(scenario, targets))
+    changed = {"targets": targets, "run_tag": run_tag, "sources": sources}
     return provisional.model_copy(update=changed)
 
 
@@ -189,6 +191,14 @@ def _sources(
     return tuple(f"127.0.{n // 254}.{n % 254 + 1}" for n in range(addresses))
 
 
+def _with_addresses(scenario: Scenario, targets: Sequence[Target]) -> Iterator[Target]:
+    """Yields targets with the addresses that the scenario gives to their names."""
+    given = {} if scenario.addresses is None else scenario.addresses.names
+    for target in targets:
+        addresses = given.get(target.host, ())
+        yield target.model_copy(update={"addresses": addresses}) if addresses else target
+
+
 def _population(
     scenario: Scenario,
     played: PopulationShare,
@@ -215,6 +225,9 @@ def _population(
         username=population.username,
         password=population.password,
         tls=planned_tls(population.tls or Tls(), client_id) if tls else None,
+        proxy_protocol=None
+        if population.proxy_protocol is None
+        else population.proxy_protocol.planned,
         headers=headers if over_websocket else (),
         keep_alive_s=population.keep_alive // SECOND_NS,
         end=population.end,

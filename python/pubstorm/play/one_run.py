@@ -510,7 +510,8 @@ async def _undo_commands(breaker: Faults, run: RunContext) -> None:
 
 def _observed(scenario: Scenario, plan: Plan, topology: Topology) -> Plan:
     """Returns the plan with the targets where observers find the brokers."""
-    brokers = (*scenario.target, *topology.observer_targets)
+    given = plan.targets[: len(scenario.target)]
+    brokers = (*given, *topology.observer_targets)
     return plan.at_targets((*brokers, *plan.targets[len(brokers) :]))
 
 

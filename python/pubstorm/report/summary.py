@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pubstorm.contract.snapshot import Explanation
 from pubstorm.quantities import NOTHING, count_text, share_text, span_text
 from pubstorm.report.layout import Cells, Layout, RunTable, fields, listed, names, words
 from pubstorm.result import (
     R_SQUARED_GOOD,
+    AddressResult,
     MemoryModel,
     Problem,
     RunResult,
@@ -63,7 +64,11 @@ SAMPLERS = RunTable[Sampler]("Samplers", "load", lambda result: result.samplers)
 
 
 def _reasons(problem: Problem) -> str | None:
-    return _counts({_plain(reason): count for reason, count in problem.reasons.items()})
+    return _counts(_plain_keys(problem.reasons))
+
+
+def _plain_keys(counts: Mapping[Any, int]) -> dict[str, int]:
+    return {_plain(reason): count for reason, count in counts.items()}
 
 
 def _counts(counts: Mapping[str, int]) -> str | None:
@@ -163,6 +168,22 @@ BALANCE = RunTable[_Target]("Balance of the targets", "broker", _targets).of(
     listed("targets"),
 )
 """The connections of each target."""
+
+
+def _address(row: AddressResult) -> str:
+    return "others" if row.address is None else row.address
+
+
+ADDRESSES = RunTable[AddressResult](
+    "Addresses of the targets", "broker", lambda result: result.addresses
+).of(
+    words("target"),
+    Cells("address", "word", _address),
+    fields("connect_attempts_total as attempts", "connected_total as accepted"),
+    fields("connect_failed_total as failed"),
+    Cells("reasons", "word", lambda row: _counts(_plain_keys(row.outcomes)), "known"),
+)
+"""Attempts to connect by address, of targets that are names."""
 
 
 def balance_text(result: RunResult) -> str:

@@ -75,6 +75,7 @@ from pubstorm.result.search import (
 )
 from pubstorm.result.summary import (
     R_SQUARED_GOOD,
+    AddressResult,
     MemoryModel,
     MemoryPoint,
     Peak,
@@ -89,6 +90,7 @@ __all__ = [
     "RATED_MIN",
     "RATED_MIN_S",
     "R_SQUARED_GOOD",
+    "AddressResult",
     "AgentResult",
     "Bound",
     "BridgeResult",

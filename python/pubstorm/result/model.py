@@ -29,6 +29,7 @@ from pubstorm.result.machinery import (
 from pubstorm.result.measures import FlowResult, PopulationResult, StageResult
 from pubstorm.result.phases import FaultResult, Phase, ShortStage
 from pubstorm.result.summary import (
+    AddressResult,
     MemoryModel,
     Peaks,
     Problem,
@@ -238,6 +239,9 @@ class Measured(Value):
     """The largest sums over all populations."""
     balance: tuple[TargetResult, ...] = ()
     """The connections of each target, of names that have several."""
+    addresses: tuple[AddressResult, ...] = ()
+    """Attempts to connect to each address of targets that are names, at most 16 addresses each and
+    the sum of the others."""
     memory: tuple[MemoryModel, ...] = ()
     """Memory by connections."""
     fleet: FleetResult

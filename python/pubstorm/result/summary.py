@@ -142,6 +142,23 @@ class TargetResult(Value):
     """Share of the clients of its group by the plan."""
 
 
+class AddressResult(Value):
+    """Attempts to connect to one address of a target that is a name."""
+
+    target: str
+    """The broker, or the address of one that the run did not start."""
+    address: str | None
+    """IPv4 or IPv6 address; null: all further addresses of the target."""
+    connect_attempts_total: int
+    """Attempts to connect."""
+    connected_total: int
+    """Connections that the target accepted."""
+    connect_failed_total: int
+    """Attempts that failed."""
+    outcomes: dict[Outcome, int] = Field(default_factory=dict)
+    """Reasons of the failed attempts."""
+
+
 class StalledSubscriber(Value):
     """A subscriber that got nothing for a while though messages were due to it."""
 

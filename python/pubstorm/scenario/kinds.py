@@ -21,6 +21,7 @@ from pubstorm.contract.protocol import (
     Zmtp,
 )
 from pubstorm.quantities import SECOND_NS, write_duration
+from pubstorm.scenario.addresses import ProxyProtocol
 from pubstorm.scenario.base import AnyOf, Part
 from pubstorm.scenario.credentials import Authentication, Headers, Tls
 from pubstorm.scenario.document import At, Finding, Path
@@ -134,6 +135,9 @@ class MqttClients(Simulated):
     knows the bit sends a client nothing that the client published."""
     tls: Tls | None = None
     """TLS to targets that ask for it. Default: verified with the system's authorities."""
+    proxy_protocol: ProxyProtocol | None = None
+    """Header of the PROXY protocol, with an invented source address for each client. Default: no
+    header."""
     headers: Headers = Field(default_factory=dict)
     """Headers of the request that opens a WebSocket, by name, such as `Authorization`. They are
     kept out of stored runs like passwords."""
@@ -232,6 +236,9 @@ class NatsClients(Simulated):
     scenario."""
     tls: Tls | None = None
     """TLS to targets that ask for it. Default: verified with the system's authorities."""
+    proxy_protocol: ProxyProtocol | None = None
+    """Header of the PROXY protocol, with an invented source address for each client. Default: no
+    header."""
     flapping: OptionalFlapping = None
     """Times between which clients unsubscribe and subscribe again. Default: they stay
     subscribed."""
@@ -317,6 +324,7 @@ OF_SOCKETS = {
     "qos": "PUB and SUB know no acknowledgement",
     "retain": "ZeroMQ keeps no message",
     "tls": "ZeroMQ has security: curve at the publisher",
+    "proxy_protocol": "the PROXY protocol is for clients of MQTT and NATS",
     "keep_alive": "libzmq sends no heartbeats by itself; simulated subscribers do",
     "publications": "a SUB socket only receives",
 }

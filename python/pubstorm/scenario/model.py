@@ -13,6 +13,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from pubstorm.contract.protocol import PublisherTarget
 from pubstorm.quantities import MILLISECOND_NS, SECOND_NS
+from pubstorm.scenario.addresses import Addresses
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
     Duration,
@@ -58,9 +59,9 @@ class Scenario(Part):
     """Brokers that clients connect to: `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, over
     WebSocket `ws://HOST[:PORT][/PATH]` or `wss://HOST[:PORT][/PATH]`, over QUIC
     `quic://HOST[:PORT]`, or a list; or publishers of ZeroMQ that already run, `zmq://HOST:PORT`.
-    Client c of a population goes to target c modulo their number. Of a name's addresses the first
-    IPv4 one is used, else the first. Not needed if the topology starts brokers; with bridges it can
-    be the broker that they lead to."""
+    Client c of a population goes to target c modulo their number. `addresses` chooses among the
+    addresses of a name. Not needed if the topology starts brokers; with bridges it can be the
+    broker that they lead to."""
     topology: ScenarioTopology = ScenarioTopology()
     """The brokers that the run itself starts and stops."""
     populations: Mapping[Name, AnyPopulation] = Field(min_length=1)
@@ -85,6 +86,9 @@ class Scenario(Part):
     """Addresses that clients connect from, used in turn: addresses and ranges such as
     127.0.0.1-127.0.0.8, or `auto`: on loopback one for each 10 000 clients of a target. With agents
     on several hosts, name the addresses of all hosts: each agent uses those of its own host."""
+    addresses: Addresses | None = None
+    """Use of several addresses of a target's name, such as `in_turn`. Default: the first address of
+    IPv4, else the first one, and no failover."""
     seed: Seed = 1
     """Seed of every random choice: the same scenario makes the same load."""
     fleet: ScenarioFleet = ScenarioFleet()

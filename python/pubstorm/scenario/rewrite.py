@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -197,9 +198,21 @@ def retargeted(data: Mapping[str, Any], targets: Sequence[str]) -> Retargeted:
     moved, brokers, services = _moved_to(data, targets)
     expressions = _Expressions(targets, brokers, services)
     changed = {**moved, **dict(expressions.changed(moved))}
+    if isinstance(names := At(data)["addresses"]["names"].data, Mapping):
+        kept = {name: each for name, each in names.items() if name in _hosts(targets)}
+        changed["addresses"] = {**data["addresses"], "names": kept}
     if isinstance(changed.get("profile"), Mapping):
         changed["profile"] = expressions.profile(changed)
     return Retargeted(changed, tuple(expressions.left_out))
+
+
+def _hosts(targets: Sequence[str]) -> set[str]:
+    """Returns the hosts of targets; none of one that is wrong, which the checks name."""
+    found = set[str]()
+    for target in targets:
+        with suppress(UnfitError):
+            found.add(parse_target(target).host)
+    return found
 
 
 def _moved_to(

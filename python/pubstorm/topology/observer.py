@@ -106,6 +106,8 @@ class MqttObserver:
             client.username_pw_set(login.username, login.password)
         if login.tls is not None:
             self._tls = tls_context(login.tls)
+            if self.target.addresses and self._tls.server_name is None:
+                self._tls.server_name = self.target.host
             client.tls_set_context(self._tls)
         client.on_connect = lambda _c, _d, flags, code, _p: self.on_connected(
             str(code) if code.is_failure else None, flags.session_present
@@ -125,7 +127,7 @@ class MqttObserver:
             raise ObserverError("observers connect over TCP, and this target has QUIC")
         self.client.connect_timeout = timeout_s
         try:
-            self.client.connect(self.target.host, self.target.port, keep_alive_s)
+            self.client.connect(self.target.reachable_at, self.target.port, keep_alive_s)
         except (OSError, ValueError) as error:
             if self._tls is not None and self._tls.wrapped is not None:
                 # paho leaves a socket open whose handshake has failed.

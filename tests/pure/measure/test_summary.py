@@ -24,6 +24,7 @@ from pubstorm.contract.plan import (
 )
 from pubstorm.contract.reasons import Reason, ReasonFamily, reasons_of
 from pubstorm.contract.snapshot import (
+    AddressSnapshot,
     FlowSnapshot,
     PopulationSnapshot,
     Snapshot,
@@ -412,6 +413,32 @@ def test_each_target_has_its_part_and_its_part_by_the_plan() -> None:
     )
     assert (first.connected_total, first.connect_failed_total) == (610, 3)
     assert (first.share, second.share, first.planned_share) == (0.5, 0.5, 0.5)
+
+
+def test_the_addresses_with_the_most_attempts_have_a_row_each() -> None:
+    def of(target: int, number: int) -> AddressSnapshot:
+        return AddressSnapshot(
+            target=target,
+            address=f"192.0.2.{number}",
+            connect_attempts_total=number,
+            connected_total=1,
+            connect_failed_total=1,
+            outcomes={Reason.CONNECT_REFUSED: 1},
+        )
+
+    alone = AddressSnapshot(target=0, address="2001:db8::7", connect_attempts_total=4)
+    many = tuple(of(1, number) for number in range(1, 21))
+    run = assembly(
+        snapshot(1, 2, addresses=many), snapshot(2, 2, addresses=(alone, *many)), snapshot(3, 2)
+    )
+    first, *rows, others = accounted(run).addresses
+    assert (first.target, first.address) == ("node-0", "2001:db8::7")
+    assert (first.connect_attempts_total, first.outcomes) == (4, {})
+    assert [row.address for row in rows] == [f"192.0.2.{n}" for n in range(20, 4, -1)]
+    assert (rows[0].target, rows[0].connect_attempts_total) == ("node-1", 40)
+    assert (others.address, others.connect_attempts_total) == (None, 2 * (1 + 2 + 3 + 4))
+    assert (others.connected_total, others.connect_failed_total) == (8, 8)
+    assert others.outcomes == {Reason.CONNECT_REFUSED: 8}
 
 
 def test_the_plan_shares_clients_out_as_the_engine_does() -> None:

@@ -65,6 +65,10 @@ def test_a_broker_of_the_run_has_quic_when_it_is_asked_for() -> None:
         (BASE.replace("ca: ca.crt", "resume: 50%"), "populations.device.tls.resume"),
         (BASE.replace("ca: ca.crt", "key_log: keys.txt"), "populations.device.tls.key_log"),
         (BASE.replace("tls: {ca: ca.crt}", "link: {delay: 5ms}"), "populations.device.link"),
+        (
+            BASE.replace("tls: {ca: ca.crt}", "proxy_protocol: v2"),
+            "populations.device.proxy_protocol",
+        ),
         (STARTED.replace("embedded", "mosquitto"), "topology.brokers.main.transport"),
         (BASE.replace("quic://broker", "quic://broker/mqtt"), "target"),
     ],

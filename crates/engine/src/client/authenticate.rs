@@ -93,6 +93,8 @@ impl Client {
     pub(super) fn accepted(&mut self, context: &mut Context, resumed: bool) {
         let population = &context.setup.plan.populations[self.population()];
         context.tally.targets.accepted(self.target(context));
+        context.tally.addresses.accepted(self.address(context));
+        context.rounds.accepted(self.index);
         let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.connected_total += 1;
         tally.gauges.connected += 1;

@@ -1,5 +1,7 @@
 //! The way to the first bytes of the protocol: TCP, TLS, WebSocket or QUIC, CONNECT.
 
+use std::net::SocketAddr;
+
 use plan::{Random, Reason, Secures};
 
 use super::{Client, ClientPhase, at, receive};
@@ -7,7 +9,7 @@ use crate::context::Context;
 use crate::seam::{At, Polled, Request};
 use crate::transport::tcp::TcpRoute;
 use crate::transport::tls::Who;
-use crate::transport::{Channel, Halt, Stream, WebSocket};
+use crate::transport::{Channel, Halt, Stream, WebSocket, proxy_header};
 
 /// Receive buffer of a client that reads slowly, in bytes: small, so that the peer feels it, and a
 /// byte for each message a second, which is room for 10 ms of messages of 100 bytes.
@@ -25,6 +27,9 @@ impl Client {
         self.ended = false;
         self.acks_period = receive::acks_period(context.now_ns).wrapping_sub(1);
         self.deadline_ns = context.now_ns + population.connect_timeout_ns;
+        let count = context.setup.addresses[self.target(context)].len();
+        context.rounds.begin(self.index, count, context.now_ns);
+        context.tally.addresses.attempted(self.address(context));
         match self.open(context) {
             Ok(channel) => self.stream = Some(Stream::Direct(channel)),
             Err(reason) => self.lost(context, reason),
@@ -47,6 +52,11 @@ impl Client {
     /// Continues after TCP has connected or failed: with TLS and WebSocket if the target uses them,
     /// then with the protocol.
     pub(super) fn establish(&mut self, context: &mut Context) {
+        match self.state_source(context) {
+            Ok(()) => {}
+            Err(Halt::Later) => return,
+            Err(Halt::Lost(reason)) => return self.lost(context, reason),
+        }
         let population = &context.setup.plan.populations[self.population()];
         let at_once = population.capabilities().secures != Secures::OnRequest;
         self.secure(context, at_once);
@@ -57,6 +67,40 @@ impl Client {
     pub(super) fn secure_open(&mut self, context: &mut Context) {
         self.phase = ClientPhase::Connecting;
         self.secure(context, true);
+    }
+
+    /// Writes the header of the PROXY protocol on a connection that has just opened, if the
+    /// population has it. The next step leaves the connection under TLS or WebSocket, or the phase.
+    fn state_source(&mut self, context: &Context) -> Result<(), Halt> {
+        let At { population, n, .. } = at(self, &context.setup, context.now_ns);
+        let Some(proxy) = population.proxy_protocol else { return Ok(()) };
+        let target = self.route(context).target;
+        let Some(Stream::Direct(channel)) = &mut self.stream else { return Ok(()) };
+        if !channel.is_plain() {
+            return Ok(());
+        }
+        // A link passes the handshake of TCP on first.
+        channel.handshake()?;
+        let source = SocketAddr::new(proxy.source(n), channel.own_port());
+        let header = proxy_header::header(proxy.version, source, target);
+        let written = channel.write(&header, true)?;
+        // The buffer of a new socket has room for a hundred bytes.
+        if written < header.len() { Err(Halt::Lost(Reason::SocketError)) } else { Ok(()) }
+    }
+
+    /// Counts a failed attempt at an address. Returns `true` if the client tries the next one at
+    /// once.
+    pub(super) fn attempt_failed(&self, context: &mut Context, reason: Reason) -> bool {
+        let (target, place) = self.address(context);
+        context.tally.targets.failed(target);
+        context.tally.addresses.failed((target, place), reason);
+        let count = context.setup.addresses[target].len();
+        context.rounds.fails_over(self.index, count, reason)
+    }
+
+    /// Index of the target, and place of the attempt's address among those of the target.
+    pub(super) fn address(&self, context: &Context) -> (usize, usize) {
+        (self.target(context), context.rounds.place(self.index))
     }
 
     /// Continues the handshakes, and `begins` them if they have not begun.
@@ -165,17 +209,16 @@ impl Client {
 
     fn route(&self, context: &Context) -> TcpRoute {
         let setup = &context.setup;
-        let sources = &setup.sources;
         let population = &setup.plan.populations[self.population()];
         let turn = self.local as usize / population.at.count;
         let rate = population.read_rate_per_s;
         let (least, most) = SLOW_RECEIVE_BUFFER.into_inner();
-        let index = self.target(context);
-        let mut target = setup.targets[index];
+        let (index, place) = self.address(context);
+        let mut target = setup.addresses[index][place];
         target.set_port(population.port_of(&setup.plan.targets[index]));
         TcpRoute {
             target,
-            source: (!sources.is_empty()).then(|| sources[turn % sources.len()]),
+            source: setup.sources.to(target, turn),
             receive_buffer: rate.map(|rate| (rate as usize).clamp(least, most)),
         }
     }

@@ -210,7 +210,7 @@ impl Tls {
             context,
             verify: tls.verify,
             first_target: population.at.first,
-            hosts: targets.iter().map(|target| target.host.clone()).collect(),
+            hosts: targets.iter().map(|target| target.peer_name().to_owned()).collect(),
             server_name: tls.server_name.clone(),
             identity,
             offers_protocols: !tls.alpn.is_empty(),

@@ -210,8 +210,9 @@ fn write_replies(
 
 /// Host and port as the header `Host` has them: without the port that the scheme implies.
 fn authority(target: &Target) -> String {
-    let Target { host, port, tls, .. } = target;
-    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    let Target { port, tls, .. } = target;
+    let host = target.peer_name();
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     let implied = if *tls { 443 } else { 80 };
     if *port == implied { host } else { format!("{host}:{port}") }
 }

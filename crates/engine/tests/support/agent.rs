@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, ExitStatus};
 
 use nix::time::{ClockId, clock_gettime};
 use plan::{
-    Bye, ChangeAction, Command, Counters, FlowCounters, Hello, Histogram, Outcomes, Plan, Snapshot,
-    Stall, TargetSnapshot,
+    AddressSnapshot, Bye, ChangeAction, Command, Counters, FlowCounters, Hello, Histogram,
+    Outcomes, Plan, Snapshot, Stall, TargetSnapshot,
 };
 use serde_json::{Value, json};
 
@@ -33,6 +33,8 @@ pub struct Totals {
     pub latency: Histogram,
     /// One entry for each target up to the last reported target, with its last state.
     pub targets: Vec<TargetSnapshot>,
+    /// By target and address.
+    pub addresses: BTreeMap<(usize, String), AddressSnapshot>,
     pub stalls: Vec<Stall>,
     /// Largest reported bound of the agent's clock, in nanoseconds.
     pub bound_ns: u64,
@@ -163,6 +165,16 @@ impl Totals {
             sum.connected = target.connected;
             sum.connected_total += target.connected_total;
             sum.connect_failed_total += target.connect_failed_total;
+        }
+        for address in &snapshot.addresses {
+            let key = (address.target, address.address.clone());
+            let sum = self.addresses.entry(key).or_default();
+            sum.connect_attempts_total += address.connect_attempts_total;
+            sum.connected_total += address.connected_total;
+            sum.connect_failed_total += address.connect_failed_total;
+            for (&reason, count) in &address.outcomes {
+                *sum.outcomes.entry(reason).or_default() += count;
+            }
         }
         self.stalls.extend_from_slice(&snapshot.stalls);
         self.bound_ns = self.bound_ns.max(snapshot.clock.map_or(0, |clock| clock.bound_ns));

@@ -266,6 +266,9 @@ pub struct Snapshot {
     /// Targets with activity in the interval.
     #[serde(default)]
     pub targets: Vec<TargetSnapshot>,
+    /// Addresses of targets that are names, with activity in the interval.
+    #[serde(default)]
+    pub addresses: Vec<AddressSnapshot>,
     /// Subscribers that stalled or recovered, at most [`Snapshot::STALLS_MAX`].
     #[serde(default)]
     pub stalls: Vec<Stall>,
@@ -294,6 +297,24 @@ pub struct TargetSnapshot {
     pub connected_total: u64,
     /// Connection attempts that ended before CONNACK 0.
     pub connect_failed_total: u64,
+}
+
+/// Attempts to connect to one address of a target in an interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddressSnapshot {
+    /// Index of the target.
+    pub target: usize,
+    /// IPv4 or IPv6 address.
+    pub address: String,
+    /// Attempts to connect.
+    pub connect_attempts_total: u64,
+    /// Connections that the target accepted: CONNACK 0.
+    pub connected_total: u64,
+    /// Attempts that ended before that.
+    pub connect_failed_total: u64,
+    /// Reasons of the failed attempts.
+    pub outcomes: Outcomes,
 }
 
 /// A subscriber that received nothing while messages were scheduled for it.

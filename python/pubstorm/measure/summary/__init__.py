@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from pubstorm.contract.offered_load import target_of
 from pubstorm.contract.plan import Plan, PlannedAttachment, PlannedPopulation
-from pubstorm.contract.snapshot import Stall
+from pubstorm.contract.snapshot import AddressSnapshot, Stall
+from pubstorm.contract.sums import total
 from pubstorm.host.calibration import Calibration, Fingerprint, find
 from pubstorm.measure.assemble import Assembly, flow_levels
 from pubstorm.measure.run_log import StageSpan
@@ -18,6 +19,7 @@ from pubstorm.measure.summary.memory import MemorySamples, memory_models
 from pubstorm.metrics.counters import COUNTERS
 from pubstorm.quantities import SECOND_NS
 from pubstorm.result import (
+    AddressResult,
     BrokerResult,
     Environment,
     FlowResult,
@@ -37,6 +39,9 @@ from pubstorm.result.samples import Tracks
 from pubstorm.result.summary import SamplerKind, problems
 from pubstorm.result.timeline import Timeline
 from pubstorm.result.timeline.rows import Row
+
+ADDRESS_ROWS_MAX = 16
+"""Addresses of a target that have a row each in the result."""
 
 
 def target_results(
@@ -65,6 +70,27 @@ def target_results(
                     planned_share=planned[target] / due if due else 0.0,
                 )
             )
+    return tuple(found)
+
+
+def address_results(
+    assembly: Assembly, brokers: Sequence[BrokerResult]
+) -> tuple[AddressResult, ...]:
+    """Returns the attempts at each address of each target: the addresses with the most attempts,
+    then the sum of the others."""
+    names = target_names(assembly.plan, brokers)
+    by_target: dict[int, list[AddressSnapshot]] = {}
+    for each in assembly.sums.addresses():
+        by_target.setdefault(each.target, []).append(each)
+    found: list[AddressResult] = []
+    for target, addresses in sorted(by_target.items()):
+        ordered = sorted(addresses, key=lambda each: -each.connect_attempts_total)
+        shown = [(each.address or None, each) for each in ordered[:ADDRESS_ROWS_MAX]]
+        if others := ordered[ADDRESS_ROWS_MAX:]:
+            shown.append((None, total(AddressSnapshot, others)))
+        for address, each in shown:
+            counts = each.model_dump(exclude={"target", "address"})
+            found.append(AddressResult(target=names[target], address=address, **counts))
     return tuple(found)
 
 
@@ -265,6 +291,7 @@ def summaries(measured: Measured, assembly: Assembly, sources: Sources) -> dict[
         "stalls": (lambda: stalls(assembly), ()),
         "peaks": (lambda: peaks(assembly.timeline, tracks, populations), Peaks()),
         "balance": (lambda: target_results(assembly, groups, brokers), ()),
+        "addresses": (lambda: address_results(assembly, brokers), ()),
         "memory": (lambda: memory_models(watched), ()),
     }
 

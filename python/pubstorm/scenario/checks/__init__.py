@@ -6,15 +6,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from ipaddress import ip_address
 from itertools import combinations
 from math import ceil
 
 from pubstorm.contract import TARGET_BROKER, split_member
-from pubstorm.contract.protocol import Target
 from pubstorm.contract.template import RECORDED, Template, VariableKind
 from pubstorm.quantities import describe, write_count, write_duration, write_share
 from pubstorm.scenario.base import broken_rules
+from pubstorm.scenario.checks.addresses import check_addresses
 from pubstorm.scenario.checks.brokers import (
     check_bridges,
     check_brokers,
@@ -188,7 +187,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     if not shares:
         yield from _check_played(scenario)
     yield from _check_client_ids(scenario)
-    yield from _check_sources(scenario)
+    yield from check_addresses(scenario)
     payloads = [*check_payloads(scenario)]
     yield from payloads or check_retained(scenario)
     yield from check_services(scenario)
@@ -210,21 +209,6 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
         yield from check_series(scenario.sweep, scenario.tables)
     yield from check_search(scenario)
     yield from broken_rules(scenario)
-
-
-def _check_sources(scenario: Scenario) -> Iterator[Finding]:
-    """Yields a source address from which no client can connect to some target."""
-    targets = scenario.target
-    if scenario.fleet.on == "local" and (scenario.topology.brokers or scenario.publishers):
-        targets = (*targets, Target(host="127.0.0.1", port=0))
-    for source in scenario.sources or ():
-        version = ip_address(source).version
-        for target in targets:
-            if target.ip_version not in {None, version}:
-                found = f"found {source} of IPv{version} for a target at {target.host}"
-                message = f"{found}, allowed are addresses of IPv{target.ip_version}"
-                yield ("sources",), message, "clients use all sources in turn, for each target"
-                return
 
 
 def check_files(scenario: Scenario) -> Iterator[Finding]:

@@ -162,6 +162,9 @@ def _subscriptions(
 def check_publishers(scenario: Scenario) -> Iterator[Finding]:
     """Yields what does not fit together."""
     yield from _check_target(scenario)
+    if scenario.addresses is not None and scenario.targets_publish:
+        message = "found addresses with publishers of ZeroMQ, allowed are brokers"
+        yield ("addresses",), message, "libzmq resolves names itself, and uses one address"
     for name, population in scenario.populations.items():
         path: Path = ("populations", name)
         yield from _check_rates(path, population, scenario)
@@ -429,6 +432,9 @@ def check_quic(scenario: Scenario) -> Iterator[Finding]:
         if getattr(population, "link", None) is not None:
             message = "found link and a target over QUIC, allowed are links over TCP"
             yield ("populations", name, "link"), message, "leave it out, or use mqtts://"
+        if getattr(population, "proxy_protocol", None) is not None:
+            message = "found proxy_protocol and a target over QUIC, allowed is it over TCP"
+            yield ("populations", name, "proxy_protocol"), message, "leave it out, or use mqtts://"
         wrong = [key for key in NOT_OVER_QUIC if getattr(tls, key, None)]
         wrong += ["max_version"] * (tls is not None and tls.max_version == "1.2")
         for key in wrong:

@@ -140,7 +140,7 @@ impl Quic {
             settings,
             transport,
             first_target: population.at.first,
-            hosts: targets.iter().map(|target| target.host.clone()).collect(),
+            hosts: targets.iter().map(|target| target.peer_name().to_owned()).collect(),
             server_name: tls.server_name.clone(),
             own,
         }))

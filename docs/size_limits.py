@@ -18,7 +18,7 @@ from pubstorm.fleet.site import FILES_MAX
 from pubstorm.measure.monitors.prometheus import SERIES_MAX
 from pubstorm.measure.monitors.sys_topics import TOPICS_MAX
 from pubstorm.quantities import SECOND_NS, QuantityField, bytes_text
-from pubstorm.scenario import fields
+from pubstorm.scenario import data, fields
 from pubstorm.scenario.addresses import ADDRESSES_MAX
 from pubstorm.scenario.checks import PUBLICATIONS_MAX
 from pubstorm.scenario.checks.brokers import CLUSTER_MAX
@@ -66,6 +66,7 @@ def size_limits() -> Iterator[tuple[str, str, str]]:
     )
     plain = f"{CAPABILITIES['zmtp-3.1'].login_bytes_max} bytes"
     yield "user name and password of ZeroMQ", plain, "the mechanism PLAIN"
+    yield from _of_data()
     yield (
         "payload",
         f"{fields.MESSAGE_BYTES_MAX:,} bytes",
@@ -106,6 +107,18 @@ def size_limits() -> Iterator[tuple[str, str, str]]:
     yield "resolution of a latency", f"1 part in {parts}", "buckets of the histogram"
     hours, minutes = divmod(MAX_NS // (60 * SECOND_NS), 60)
     yield "longest latency", f"{hours} h {minutes} min", "longer ones count as this"
+
+
+def _of_data() -> Iterator[tuple[str, str, str]]:
+    data_mib = data.RECORDS_BYTES_MAX >> 20
+    yield (
+        "payloads from files",
+        f"{data_mib} MiB in all publications of a scenario, {data.RECORDS_MAX:,} in one",
+        "Pubstorm: the plan carries them",
+    )
+    yield "sizes of a histogram", f"{data.BINS_MAX:,}", "Pubstorm"
+    rounds = f"in rounds of up to {data.ROUND_MAX:,} messages"
+    yield "topics with weights", f"{data.VALUES_MAX:,}, {rounds}", "Pubstorm"
 
 
 def _in_link() -> str:

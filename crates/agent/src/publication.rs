@@ -17,6 +17,8 @@ pub struct PublicationSetup {
     pub skips_late: bool,
     /// Topics, and their order.
     pub variants: Variants,
+    /// Records of the payload, and their order.
+    pub records: Variants,
     /// `true` if payloads carry a stamp.
     pub stamped: bool,
     /// The stream from which payload sizes are drawn.
@@ -69,7 +71,33 @@ impl PublicationSetup {
         }
     }
 
-    /// Size of the payload of a message, in bytes; 0 for a text.
+    /// Appends the payload of a message if it has content: a text or a record. Returns `false` and
+    /// appends nothing for payloads of a size.
+    #[inline]
+    pub fn write_content(
+        &self,
+        payload: &Payload,
+        (sender, moment, variant): (&Sender, Moment, u32),
+        out: &mut Vec<u8>,
+    ) -> bool {
+        match payload {
+            Payload::Text { template, .. } => {
+                let facts = self.facts(sender, moment, variant);
+                template.render_message(sender.n, variant, &facts, out);
+            }
+            Payload::Records { records, stamped, .. } => {
+                if *stamped {
+                    out.extend_from_slice(&self.stamp(sender, moment, variant).to_bytes());
+                }
+                let record = self.records.of(sender.client, moment.number);
+                out.extend_from_slice(records.at(record as usize));
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Size of the payload of a message, in bytes; 0 for a text or a record.
     #[inline]
     #[must_use]
     pub fn payload_bytes(&self, payload: &Payload, sender: &Sender, number: u64) -> usize {
@@ -112,6 +140,7 @@ pub fn publications(
                 .map(|pacer| pacer.of_recorded(publication.payload.recorded())),
             skips_late: matches!(publication.pace, Pace::Open { late: Late::Skip, .. }),
             variants: Variants::new(publication, seed, index),
+            records: Variants::of_records(publication, seed, index),
             stamped: holds_stamp(&publication.payload),
             sizes: Random::new(seed, purpose + 1),
             values: MessageFacts::stream(seed, index),
@@ -128,6 +157,8 @@ fn holds_stamp(payload: &Payload) -> bool {
         Payload::Gaussian { mean_bytes, sd_bytes } => {
             i64::from(mean_bytes) - 4 * i64::from(sd_bytes) >= STAMP_BYTES as i64
         }
+        Payload::Histogram { ref bins } => bins.iter().all(|bin| bin.bytes as usize >= STAMP_BYTES),
+        Payload::Records { stamped, .. } => stamped,
         Payload::Text { .. } => is_stamped_text(payload),
         // Smaller messages are raised to the size of a stamp.
         Payload::Recorded(_) => true,
@@ -150,6 +181,7 @@ mod tests {
         let publication = plan::Publication {
             topic: plan::Template::new("t/{1..4}").unwrap(),
             order: plan::Order::Turn,
+            weights: Vec::new(),
             qos: 0,
             retain: false,
             pace,
@@ -164,6 +196,7 @@ mod tests {
             pacer: None,
             skips_late: false,
             variants: Variants::new(&publication, 1, 0),
+            records: Variants::of_records(&publication, 1, 0),
             stamped: true,
             sizes: Random::new(1, 1),
             values: MessageFacts::stream(1, 0),

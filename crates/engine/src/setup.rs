@@ -338,6 +338,10 @@ impl Setup {
             && !self.unstamped(publisher, topic).any(|publication| match &publication.payload {
                 Payload::Text { template, .. } => text.is_none_or(|text| template.renders(text)),
                 Payload::Fixed { bytes } => *bytes as usize == payload.len(),
+                Payload::Histogram { bins } => {
+                    bins.iter().any(|bin| bin.bytes as usize == payload.len())
+                }
+                Payload::Records { records, .. } => records.iter().any(|own| own == payload),
                 Payload::Gaussian { .. } | Payload::Recorded(_) => true,
             })
     }

@@ -3,12 +3,15 @@
 mod protocol;
 mod round_trips;
 
+use std::iter::once;
+
 use crate::error::{PlanError, require};
 use crate::model::bounds::NUMBER_MAX;
-use crate::model::flows::{Pace, Payload, Phase, Process, Publication};
+use crate::model::flows::{Order, Pace, Payload, Phase, Process, Publication};
 use crate::model::names::Names;
 use crate::model::{Action, Bridges, Change, Flapping, Lifetime, Plan, PlannedStage, Population};
-use crate::record::stamp::PUBLICATIONS_MAX;
+use crate::record::stamp::{PUBLICATIONS_MAX, STAMP_BYTES};
+use crate::schedule::order::ROUND_MAX;
 use crate::schedule::rate_profile::{POINTS_MAX, RatePoint};
 use crate::schedule::tempo::Tempo;
 use crate::text::template::{Place, TemplateError};
@@ -240,6 +243,7 @@ impl Population {
             let path = format!("{path}.publications[{p}]");
             self.check_qos(publication.qos, &path)?;
             self.check_publication(publication, &path)?;
+            publication.check_weights(&path)?;
             require(publication.window > 0, &format!("{path}.window"), || "must be > 0".into())?;
             if let Pace::Open { period_ns, spread, jitter, phase, arrivals, .. } = publication.pace
             {
@@ -265,11 +269,37 @@ impl Publication {
     /// Longest payload that MQTT allows, with room for the other fields [MQTT-2.2.3].
     pub(crate) const PAYLOAD_BYTES_MAX: u64 = 256_000_000;
 
+    /// Checks that each value of the topic has a weight, or none has.
+    fn check_weights(&self, path: &str) -> Result<(), PlanError> {
+        let (weights, variants) = (&self.weights, self.topic.variants());
+        let round = weights.iter().copied().map(u64::from).sum::<u64>();
+        let fits = weights.len() == variants as usize && !weights.contains(&0);
+        let fits = fits && round <= u64::from(ROUND_MAX) && self.order == Order::Turn;
+        require(weights.is_empty() || fits, &format!("{path}.weights"), || {
+            format!(
+                "found {} weights with a sum of {round} for {variants} values, allowed is one from \
+                 1 on for each, up to {ROUND_MAX} in all, with the order turn",
+                weights.len()
+            )
+        })
+    }
+
     pub(crate) fn check_sizes(&self, path: &str) -> Result<(), PlanError> {
         let payload = match &self.payload {
             Payload::Fixed { bytes } => u64::from(*bytes),
             Payload::Gaussian { mean_bytes, sd_bytes } => {
                 u64::from(*mean_bytes) + 4 * u64::from(*sd_bytes)
+            }
+            Payload::Histogram { bins } => {
+                let starts = once(0).chain(bins.iter().map(|bin| bin.end));
+                let rises = !bins.is_empty() && bins.iter().zip(starts).all(|(b, s)| s < b.end);
+                require(rises, &format!("{path}.payload.bins"), || {
+                    "needed are bins whose ends rise from above 0 on".into()
+                })?;
+                bins.iter().map(|bin| u64::from(bin.bytes)).max().unwrap_or(0)
+            }
+            Payload::Records { records, stamped, .. } => {
+                (records.bytes_max() + if *stamped { STAMP_BYTES } else { 0 }) as u64
             }
             Payload::Text { template, .. } => template.bytes_max() as u64,
             Payload::Recorded(recording) => u64::from(recording.max_bytes),
@@ -301,6 +331,7 @@ mod tests {
         Publication {
             topic,
             order: Order::Turn,
+            weights: Vec::new(),
             qos: 0,
             retain: false,
             pace: Pace::Closed,

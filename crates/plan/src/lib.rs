@@ -10,8 +10,9 @@ mod model;
 mod questions;
 
 mod text {
-    //! Texts of a population: templates, their places, and rows of a file.
+    //! Texts of a population: templates, their places, rows of a file, and records of payloads.
 
+    pub mod records;
     pub mod rows;
     pub mod template;
     pub mod texts;
@@ -66,7 +67,7 @@ pub use model::addresses::{AddressOrder, AddressUse, PlannedProxyProtocol, Proxy
 pub use model::capabilities::{Capabilities, Secures};
 pub use model::flows::{
     Late, Order, Pace, Payload, Phase, PlannedRetainHandling, Process, Publication, Responds,
-    Subscription,
+    SizeBin, Subscription,
 };
 pub use model::link::LinkConditions;
 pub use model::names::Names;
@@ -92,7 +93,7 @@ pub use record::stamp::{
     INCARNATION_PLACES, INCARNATIONS, PUBLICATIONS_MAX, STAMP_BYTES, STAMP_PROPERTY, Stamp,
     StreamId,
 };
-pub use schedule::order::Variants;
+pub use schedule::order::{ROUND_MAX, Variants};
 pub use schedule::pacer::{Pacer, payload_bytes};
 pub use schedule::quota::quota;
 pub use schedule::random::Random;
@@ -102,6 +103,7 @@ pub use schedule::recorded::{
 };
 pub use schedule::shard::Shard;
 pub use schedule::tempo::Tempo;
+pub use text::records::{Records, RecordsError};
 pub use text::rows::{Column, Rows};
 pub use text::template::{MessageFacts, Place, Template, TemplateError};
 pub use text::texts::Columns;

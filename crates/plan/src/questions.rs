@@ -73,8 +73,11 @@ impl Population {
     /// property: texts of the user's own. Requests have it in the correlation data.
     #[must_use]
     pub fn stamps_property(&self, publication: &Publication) -> bool {
-        let is_stampless =
-            matches!(&publication.payload, Payload::Text { template, .. } if !template.has_stamp());
+        let is_stampless = match &publication.payload {
+            Payload::Text { template, .. } => !template.has_stamp(),
+            Payload::Records { stamped, .. } => !stamped,
+            _ => false,
+        };
         self.capabilities().has_properties && is_stampless && !publication.request
     }
 

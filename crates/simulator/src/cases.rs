@@ -141,6 +141,7 @@ fn publication_of(
     Publication {
         topic: template(&topic),
         order: rng.pick(&[Order::Turn, Order::Shuffled]),
+        weights: Vec::new(),
         qos,
         retain: rng.chance(10),
         pace,

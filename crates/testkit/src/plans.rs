@@ -90,6 +90,7 @@ pub fn publication(topic: &str, qos: u8, period_ns: u64) -> Publication {
     Publication {
         topic: template(topic),
         order: Order::Turn,
+        weights: Vec::new(),
         qos,
         retain: false,
         pace: Pace::Open {

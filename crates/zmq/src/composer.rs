@@ -30,10 +30,10 @@ impl Composer {
             self.topic.clear();
             self.publication.topic.render(sender.n, variant, &mut self.topic);
         }
-        if let Payload::Text { template, .. } = &self.publication.payload {
-            let facts = ready.facts(sender, moment, variant);
+        if matches!(self.publication.payload, Payload::Records { .. } | Payload::Text { .. }) {
+            let place = (sender, moment, variant);
             self.payload.clear();
-            template.render_message(sender.n, variant, &facts, &mut self.payload);
+            ready.write_content(&self.publication.payload, place, &mut self.payload);
             return;
         }
         let sizes = ready.sizes.of(u64::from(sender.client));

@@ -16,8 +16,10 @@ from pubstorm.contract.plan import Plan, PlannedAttachment, PlannedPopulation, P
 from pubstorm.contract.protocol import (
     FixedPayload,
     GaussianPayload,
+    HistogramPayload,
     PlannedPublication,
     RecordedPayload,
+    RecordsPayload,
     TextPayload,
 )
 from pubstorm.contract.template import STAMP_BYTES, RowTable, Template, VariableKind, read_rows
@@ -298,6 +300,23 @@ def client_tls(population: PlannedPopulation, n: int) -> PlannedTls | None:
     return tls.model_copy(update=literal)
 
 
+def holds_stamp(publication: PlannedPublication) -> bool:
+    """Returns True if every payload of a publication has a stamp, or room for one."""
+    match publication.payload:
+        case FixedPayload(bytes=size):
+            return size >= STAMP_BYTES
+        case GaussianPayload(mean_bytes=mean, sd_bytes=deviation):
+            return mean - 4 * deviation >= STAMP_BYTES
+        case HistogramPayload(bins=bins):
+            return min(each.bytes for each in bins) >= STAMP_BYTES
+        case RecordsPayload(stamped=stamped):
+            return stamped
+        case RecordedPayload():
+            return True
+        case _:
+            return has_stamped_text(publication)
+
+
 def has_stamped_text(publication: PlannedPublication) -> bool:
     """Returns True if its payload is a text with a stamp."""
     payload = publication.payload
@@ -318,6 +337,10 @@ def payload_bytes_max(population: PlannedPopulation, publication: PlannedPublica
         return payload.bytes
     if isinstance(payload, GaussianPayload):
         return payload.mean_bytes + 4 * payload.sd_bytes
+    if isinstance(payload, HistogramPayload):
+        return max(each.bytes for each in payload.bins)
+    if isinstance(payload, RecordsPayload):
+        return max(payload.sizes)
     if isinstance(payload, RecordedPayload):
         return payload.max_bytes
     return template_of(population, payload.template).bytes_max
@@ -327,13 +350,8 @@ def carries_stamp(
     publication: PlannedPublication, publisher: PlannedPopulation, receiver: PlannedPopulation
 ) -> bool:
     """Returns True if the messages of a publication have a stamp that clients of a population
-    receive: texts without one have it in a property, where both protocols have properties."""
-    payload = publication.payload
-    if isinstance(payload, FixedPayload):
-        return payload.bytes >= STAMP_BYTES
-    if isinstance(payload, GaussianPayload):
-        return payload.mean_bytes - 4 * payload.sd_bytes >= STAMP_BYTES
-    if isinstance(payload, RecordedPayload):
-        return True
+    receive: texts and data without one have it in a property, where both protocols have
+    properties."""
     has_properties = publisher.can.has_properties and receiver.can.has_properties
-    return has_properties or has_stamped_text(publication)
+    is_content = isinstance(publication.payload, (RecordsPayload, TextPayload))
+    return (is_content and has_properties) or holds_stamp(publication)

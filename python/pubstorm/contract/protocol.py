@@ -21,6 +21,7 @@ from pubstorm.contract.capabilities import (
     MqttVersion,
     ProtocolName,
 )
+from pubstorm.contract.template import STAMP_BYTES
 from pubstorm.errors import REDACTED
 from pubstorm.quantities import UnfitError
 
@@ -295,6 +296,42 @@ class GaussianPayload(Frozen):
     """Standard deviation in bytes."""
 
 
+class SizeBin(Frozen):
+    """A size of a histogram."""
+
+    bytes: U32
+    """Size in bytes."""
+    end: PositiveU62
+    """Sum of the weights up to this size, with its own; larger than that of the size before."""
+
+
+class HistogramPayload(Frozen):
+    """Sizes are drawn from a histogram."""
+
+    kind: Literal["histogram"] = "histogram"
+    bins: Annotated[tuple[SizeBin, ...], Field(min_length=1)]
+    """Sizes, with the ends of their parts of all draws."""
+
+
+class RecordsPayload(Frozen):
+    """Data that was made before the run: message `k` of a client has record `k`, and again the
+    first one after the last."""
+
+    kind: Literal["records"] = "records"
+    records: Annotated[tuple[str, ...], Field(min_length=1)]
+    """The payloads, each in base64."""
+    order: Literal["turn", "shuffled"] = "turn"
+    """Order of the records: in turn, or shuffled anew for each round."""
+    stamped: bool = False
+    """True if a stamp of 32 bytes precedes the data in the payload."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of each payload."""
+        stamp = STAMP_BYTES if self.stamped else 0
+        return tuple(len(r) // 4 * 3 - r.count("=", -2) + stamp for r in self.records)
+
+
 class TextPayload(Frozen):
     """The user's own text; without a stamp in it counted, but without latency or order. MQTT 5 has
     the stamp in a user property."""
@@ -327,7 +364,13 @@ class RecordedPayload(Frozen):
 
 Pace = Annotated[OpenPace | ClosedPace, Field(discriminator="kind")]
 Payload = Annotated[
-    FixedPayload | GaussianPayload | TextPayload | RecordedPayload, Field(discriminator="kind")
+    FixedPayload
+    | GaussianPayload
+    | HistogramPayload
+    | RecordsPayload
+    | TextPayload
+    | RecordedPayload,
+    Field(discriminator="kind"),
 ]
 
 
@@ -338,6 +381,8 @@ class PlannedPublication(Frozen):
     """Template of the topic; a range `{a..b}` is gone through, message by message."""
     order: Literal["turn", "shuffled"] = "turn"
     """Order of the values of a range: in turn, or shuffled anew for each round."""
+    weights: tuple[Annotated[int, Field(ge=1, le=U32_MAX)], ...] = ()
+    """Messages of each value of the range in a round; empty: one of each, in `order`."""
     qos: QoS
     """QoS 0, 1 or 2."""
     retain: bool

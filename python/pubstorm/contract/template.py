@@ -410,22 +410,24 @@ class Template:
         """Raises TemplateError unless it has one value for each client."""
         self._check_kinds(CLIENT, "a client's texts", "{n}, {n%K}, {n/K} and {row.NAME}")
 
-    def check_topic(self) -> None:
-        """Raises TemplateError unless it can be a topic."""
+    def check_topic(self, *, is_filter: bool = False) -> None:
+        """Raises TemplateError unless it can be a topic, or a filter. Options of a choice in a
+        topic may have several levels."""
         allowed = "{n}, {n%K}, {n/K}, {row.NAME} and one range or choice"
         self._check_kinds(CLIENT | VARIED, "a topic", allowed)
         varied = [variable for variable in self.variables if variable.kind in VARIED]
         if len(varied) > 1:
             raise TemplateError("a second range or choice, allowed is one in a topic")
         for option in (word for v in varied for word in v.words):
-            if splits_levels(option):
-                raise TemplateError(
-                    f"'{option}' in a choice, allowed in a topic are values without /, + and #"
-                )
+            levels = [option] if is_filter else option.split("/")
+            if any(map(splits_levels, levels)):
+                allowed = "/, + and #" if is_filter else "+, # and empty levels"
+                message = f"'{option}' in a choice, allowed in a topic are values without"
+                raise TemplateError(f"{message} {allowed}")
 
     def levels(self) -> tuple[tuple[Part, ...], ...]:
         """The levels of the topic or filter; a level with two variables is a `TemplateError`."""
-        self.check_topic()
+        self.check_topic(is_filter=True)
         levels: list[list[Part]] = [[]]
         for part in self.parts:
             if isinstance(part, Variable):

@@ -3,8 +3,8 @@ The targets are given, since brokers that the run starts have no port before the
 
 from __future__ import annotations
 
+import base64
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -23,6 +23,7 @@ from pubstorm.plan.stages import planned_stages
 from pubstorm.quantities import SECOND_NS, PartOf
 from pubstorm.scenario.base import Part, every_key
 from pubstorm.scenario.credentials import Tls
+from pubstorm.scenario.data import JSON_VALUE, bins_of
 from pubstorm.scenario.flows import Publication, Replay, Subscription, properties_of
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import ClientLinks, Population, RunParts
@@ -339,6 +340,7 @@ def _publication(publication: Publication, played: PopulationShare) -> protocol.
         "payload": _recorded(publication, played) or _payload(publication),
         "properties": tuple(properties_of(publication)),
         "qos": publication.level,
+        "weights": publication.round,
     }
     alike = _alike(publication, Publication, protocol.PlannedPublication)
     return protocol.PlannedPublication(**{**alike, **planned})
@@ -383,14 +385,22 @@ def _pace(publication: Publication) -> protocol.OpenPace | protocol.ClosedPace:
     return protocol.OpenPace(period_ns=period_ns, **alike)
 
 
-def _payload(
-    publication: Publication,
-) -> protocol.FixedPayload | protocol.GaussianPayload | protocol.TextPayload:
+def _payload(publication: Publication) -> protocol.Payload:
+    data = publication.source
+    if data is not None:
+        records = tuple(base64.b64encode(each).decode() for each in data.records())
+        is_stamped = data.stamp == "front"
+        return protocol.RecordsPayload(records=records, order=data.order, stamped=is_stamped)
     if isinstance(publication.payload, str):
         return protocol.TextPayload(template=publication.payload)
     if publication.payload is not None:
         return protocol.TextPayload(template=json_template(publication.payload), is_json=True)
     size = publication.size
+    if size.histogram is not None:
+        bins = bins_of(size.histogram)
+        planned = tuple(protocol.SizeBin(bytes=bytes_, end=end) for bytes_, end in bins)
+        return protocol.HistogramPayload(bins=planned)
+    assert size.mean is not None, "a size has a mean or a histogram"
     deviation_bytes = round(size.mean * size.spread)
     if deviation_bytes == 0:
         return protocol.FixedPayload(bytes=size.mean)
@@ -488,15 +498,7 @@ def _text(template: Template) -> str:
 
 def _option(word: str) -> str:
     """Returns an option as JSON: as it is if it is a single value of JSON, else as a string."""
-    return word if _JSON_VALUE.fullmatch(word) else json.dumps(word, ensure_ascii=False)
-
-
-_JSON_VALUE = re.compile(
-    r"true|false|null|-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?"
-    r'|"([^"\\\x00-\x1f]|\\(["\\/bfnrt]|u[0-9a-fA-F]{4}))*"',
-    re.ASCII,
-)
-"""A value of JSON without parts [RFC 8259]."""
+    return word if JSON_VALUE.fullmatch(word) else json.dumps(word, ensure_ascii=False)
 
 
 def _escaped_choice(variable: Variable) -> Variable:

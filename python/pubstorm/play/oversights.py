@@ -86,7 +86,7 @@ def _stampless(scenario: Scenario, plan: Plan, publisher: PlannedPopulation) -> 
         if blind:
             hint = "write {stamp} into the payload, or a size of 32B or more"
             if publisher.mqtt and blind[0].mqtt:
-                hint += "; or let both speak version: 5, if it has a payload"
+                hint += "; or let both speak version: 5, if it has a payload or data"
             yield Oversight(
                 _path(scenario, publisher.name, "publications", number),
                 f"its messages reach {blind[0].name} without a stamp: they have no latency, and "

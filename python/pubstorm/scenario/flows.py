@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, model_validator
 
 from pubstorm.contract.protocol import PlannedWill, Property
-from pubstorm.quantities import SECOND_NS
+from pubstorm.contract.template import Template
+from pubstorm.quantities import SECOND_NS, UnfitError
 from pubstorm.scenario.base import Part
+from pubstorm.scenario.data import Data, Histogram, Weights, round_of, topics
 from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import (
     Burst,
@@ -150,14 +152,32 @@ class NatsSubscription(Subscription):
 
 
 class Size(Part):
-    """Sizes around a mean; a plain size is the mean, without spread."""
+    """Sizes around a mean, or of a histogram; a plain size is the mean, without spread."""
 
     SHORT_FOR: ClassVar[str | None] = "mean"
 
-    mean: Bytes
+    mean: Bytes | None = None
     """Mean size of a payload."""
     spread: Share = 0.0
     """Standard deviation of a normal distribution, as a share of the mean."""
+    histogram: Histogram | None = None
+    """Sizes with their weights instead of a mean, such as `{100B: 60, 1kB: 30, 10kB: 10}`; or a
+    file of comma-separated values with the columns `size` and `weight`."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields a mean and a histogram together, or neither."""
+        if self.histogram is None and self.mean is None:
+            yield (), "found no mean, needed is mean or histogram", None
+        elif self.histogram is not None and self.model_fields_set & {"mean", "spread"}:
+            yield ("histogram",), "found histogram with a mean or spread, allowed is it alone", None
+
+    @property
+    def bytes_min(self) -> int:
+        """Bytes of the smallest payload."""
+        if self.histogram is not None:
+            return self.histogram[0][0]
+        mean = self.mean or 0
+        return mean - 4 * round(mean * self.spread)
 
 
 class Replay(Part):
@@ -192,8 +212,8 @@ class Publication(Part):
     """Messages of a client that are scheduled at once. A burst of 10 is 10 periods apart from the
     next, so that the rate stays the same."""
     size: Size = Size.model_validate("100B")
-    """Payload size: fixed, or a mapping of mean and spread. Payloads below 32 bytes carry no
-    stamp: they are counted, without latency."""
+    """Payload size: fixed, a mapping of mean and spread, or a histogram. Payloads below 32 bytes
+    carry no stamp: they are counted, without latency."""
     payload: Payload | None = None
     """Payload text instead of a size, or a mapping or list that becomes JSON. Messages have latency
     and order with `{stamp}` in the payload, or with `version: 5`, which has the stamp in a user
@@ -202,6 +222,16 @@ class Publication(Part):
     """Instant in the period at which clients send: evenly spread, at random, or all at once."""
     late: Literal["send", "skip"] = "send"
     """A message that could not leave in time is sent late, or left out and counted as skipped."""
+
+    @property
+    def source(self) -> Data | None:
+        """Files of the payloads; None without them."""
+        return None
+
+    @property
+    def round(self) -> tuple[int, ...]:
+        """Messages of each value of the topic in a round; empty without weights."""
+        return ()
 
     @property
     def beside(self) -> Mapping[str, str]:
@@ -219,12 +249,64 @@ class Publication(Part):
         return self.rate if self.interval is None else SECOND_NS / self.interval
 
 
-class MqttPublication(Publication):
+class BrokeredPublication(Publication):
+    """A flow of messages to a broker."""
+
+    weights: Weights | None = None
+    """Weights of the values of the topic's range or choice, in their order: a list such as
+    `[60, 30, 10]`, or `{zipf: 1.1}` for weights of 1/rank^1.1. Each round of a client's messages
+    has every value as often as its weight says, in an order at random. Default: each as often as
+    the others."""
+    data: Data | None = None
+    """Payloads from a file, instead of a size or payload."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_topics(cls, value: object, info: ValidationInfo) -> object:
+        """Turns a file of topics into a choice with weights."""
+        if not isinstance(value, Mapping) or not isinstance(value.get("topic"), Mapping):
+            return value
+        topic, given = topics(value["topic"], info)
+        if given and value.get("weights") is not None:
+            found = "weights beside a file of topics with weights"
+            raise UnfitError(found, "is one of them")
+        return {**value, "topic": topic, **({"weights": [*given]} if given else {})}
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields weights that do not fit the topic."""
+        if self.weights is None:
+            return
+        values = Template.parse(self.topic).variants
+        if values == 1:
+            message = "found weights of a topic with one value, allowed is a range or a choice"
+            yield ("weights",), message, "write {1..100} or {red|green} in the topic"
+        elif not isinstance(self.weights, float) and len(self.weights) != values:
+            message = f"found {len(self.weights)} weights, allowed are {values} as in the topic"
+            yield ("weights",), message, None
+        if self.order != "turn":
+            hint = "the order of topics with weights is at random anyway"
+            yield ("order",), "found order with weights, allowed is one of them", hint
+
+    @property
+    def source(self) -> Data | None:
+        """Files of the payloads; None without them."""
+        return self.data
+
+    @property
+    def round(self) -> tuple[int, ...]:
+        """Messages of each value of the topic in a round; empty without weights."""
+        if self.weights is None:
+            return ()
+        return round_of(self.weights, Template.parse(self.topic).variants)
+
+
+class MqttPublication(BrokeredPublication):
     """A flow of messages that every client sends in publish stages."""
 
     topic: PublishedTopic
-    """Topic; with a range `{a..b}` or a choice `{red|green}`, each message has the next value. With
-    `replay`, `{recorded}` is the recorded topic."""
+    """Topic; with a range `{a..b}` or a choice `{red|green}`, each message has the next value.
+    `{file: PATH}` is a choice among the topics of a file of comma-separated values with the columns
+    `topic` and, for weights, `weight`. With `replay`, `{recorded}` is the recorded topic."""
     qos: QoS = 0
     """QoS of the messages."""
     retain: Flag = False
@@ -278,7 +360,7 @@ class MqttPublication(Publication):
         return self.qos
 
 
-class NatsPublication(Publication):
+class NatsPublication(BrokeredPublication):
     """A flow of messages that every client sends in publish stages."""
 
     topic: Subject
@@ -306,7 +388,8 @@ class NatsPublication(Publication):
         return self.headers
 
     def rules(self) -> Iterator[Finding]:
-        """Yields a window without acknowledgements."""
+        """Yields a window without acknowledgements, and weights that do not fit."""
+        yield from super().rules()
         if self.stream is None and "window" in self.model_fields_set:
             hint = "core NATS has no feedback: what is scheduled is sent"
             yield ("window",), "found window without stream, needed are both", hint

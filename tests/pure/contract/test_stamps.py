@@ -6,7 +6,15 @@ import pytest
 
 from pubstorm.contract.offered_load import carries_stamp
 from pubstorm.contract.plan import PlannedPopulation
-from pubstorm.contract.protocol import FixedPayload, GaussianPayload, Payload, TextPayload
+from pubstorm.contract.protocol import (
+    FixedPayload,
+    GaussianPayload,
+    HistogramPayload,
+    Payload,
+    RecordsPayload,
+    SizeBin,
+    TextPayload,
+)
 from tests.kit import made
 
 
@@ -29,6 +37,11 @@ def speaking(version: str) -> PlannedPopulation:
         (TextPayload(template="on"), "5", "3.1.1", False),
         (TextPayload(template="on"), "3.1.1", "5", False),
         (TextPayload(template="{stamp}"), "3.1.1", "3.1.1", True),
+        (RecordsPayload(records=("",)), "5", "5", True),
+        (RecordsPayload(records=("",)), "5", "3.1.1", False),
+        (RecordsPayload(records=("",), stamped=True), "3.1.1", "3.1.1", True),
+        (HistogramPayload(bins=(SizeBin(bytes=32, end=1),)), "3.1.1", "3.1.1", True),
+        (HistogramPayload(bins=(SizeBin(bytes=31, end=1),)), "5", "5", False),
     ],
 )
 def test_a_stamp_is_in_the_payload_or_in_a_property(

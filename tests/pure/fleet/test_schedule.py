@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubstorm.contract.histogram import Histogram, HistogramSum
-from pubstorm.contract.protocol import OpenPace
+from pubstorm.contract.protocol import HistogramPayload, OpenPace, SizeBin
 from pubstorm.contract.template import STAMP_BYTES
 from pubstorm.fleet.zmq_agent.agent import AgentShard, ShardArguments
 from pubstorm.fleet.zmq_agent.publisher import NEVER_NS, STAMP, Messages, Pacer, Tempo
@@ -107,6 +108,16 @@ def test_every_round_of_a_shuffled_topic_has_each_value_once() -> None:
     payload = messages.frames(20, 1, 2)[1]
     run_tag, place, key, intended_ns, actual_ns = STAMP.unpack_from(payload[:STAMP_BYTES])
     assert (run_tag, place, key >> 48, intended_ns, actual_ns) == (77, 2, 0, 1, 2)
+
+
+def test_sizes_of_a_histogram_are_drawn_by_their_parts() -> None:
+    bins = (SizeBin(bytes=40, end=60), SizeBin(bytes=100, end=90), SizeBin(bytes=1000, end=100))
+    drawn = publication(topic="t").model_copy(update={"payload": HistogramPayload(bins=bins)})
+    messages = Messages(AgentShard(plan(feed(drawn)), ShardArguments(0, 1, 0, 0, 1)), 0)
+    sizes = Counter(len(messages.frames(number, 1, 2)[1]) for number in range(1000))
+    # Five standard deviations of a binomial distribution.
+    assert all(abs(sizes[size] - n) < 80 for size, n in ((40, 600), (100, 300), (1000, 100)))
+    assert {*sizes} == {40, 100, 1000}
 
 
 @given(st.lists(st.integers(-5, 2**46), min_size=1), st.integers(0, 2**44))

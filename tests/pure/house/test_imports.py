@@ -35,7 +35,9 @@ FOREIGN = {
     "pandas": {"api.stored"},
     "pyarrow": {"report.data"},
     "paho": {"cli.record.subscription", "topology.observer"},
-    "google": {"web.metrics"},
+    "google": {"scenario.encodings", "web.metrics"},
+    "fastavro": {"scenario.encodings"},
+    "backports": {"scenario.encodings"},
     "opentelemetry": {"exports.otlp"},
     "prometheus_client": {"web.metrics"},
     "psutil": {

@@ -30,13 +30,14 @@ PAGES = [
     for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
     if not {DECISIONS, ELSEWHERE} & {*path.parents}
 ]
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9_-]+")
 OF_OTHERS = {
     *("--cpu-list", "--dport", "--enable-feature", "--head", "--init", "--labels", "--locked"),
     *("--network", "--node-ip-address", "--release", "--require-hashes", "--ulimit", "--volume"),
-    *("--wait", "--example"),
+    *("--wait", "--example", "--include_imports", "--descriptor_set_out"),
 }
-"""Options of programs that are not ours: taskset, iptables, Prometheus, Ray, Docker, cargo, pip."""
+"""Options of programs that are not ours: taskset, iptables, Prometheus, Ray, Docker, cargo, pip,
+protoc."""
 OF_PROGRAMS = {
     *("--agent", "--agents", "--population", "--shard", "--explain", "--sink", "--every", "--base")
 }

@@ -104,6 +104,8 @@ def test_other_hosts_get_the_file_of_a_recording(tmp_path: Path) -> None:
     [
         ('{topic: "{recorded}", replay: F, rate: 1/s}', "found rate with replay"),
         ('{topic: "{recorded}", replay: F, size: 10B}', "found size with replay"),
+        ('{topic: "{recorded}", replay: F, data: d.csv}', "found data with replay"),
+        ('{topic: "{recorded}", replay: F, weights: [1, 2]}', "found weights with replay"),
         ('{topic: "{recorded}", replay: F, topic_alias: true}', "found topic_alias with replay"),
         ('{topic: "t", replay: F}', "found a topic without {recorded}"),
         ('{topic: "{recorded}", rate: 1/s}', "found {recorded} without replay"),

@@ -41,6 +41,11 @@ stages: [connect]
         ('will: {topic: "gone/{n}"}', ["gone/+"]),
         ('subscriptions: ["a/+/c", "a/b/c"]', ["a/+/c"]),
         ('subscriptions: ["a/{n}"], will: {topic: a}', ["a", "a/+"]),
+        (
+            'publications: [{topic: "x/{a/1|a/2|b|c/d/e}_{n}", rate: 1/s}]',
+            ["x/+", "x/a/+", "x/c/+/+"],
+        ),
+        ('publications: [{topic: "{a|b}/x", rate: 1/s}]', ["+/x"]),
     ],
 )
 def test_filters_hold_all_topics_of_the_plan(population: str, filters: list[str]) -> None:

@@ -7,7 +7,7 @@ use nats::client::{ConnectOptions, END, NatsCredentials, encode_publish};
 use nats::{FIRST_SID, HandledOperation, Headers, NatsEvent, ServerError, client, headers, nkey};
 use openssl::pkey::{Id, PKey};
 use openssl::sign::Signer;
-use plan::{Payload, Population, Reason, Template};
+use plan::{Population, Reason, Template};
 
 use super::cause::{Broken, Cause, ReasonTexts};
 use super::keep_alive::KeepAlive;
@@ -137,12 +137,12 @@ impl NatsClient {
         text.clear();
         write_headers(publication, text, render);
         let block = text.len();
-        let bytes = match &publication.payload {
-            Payload::Text { template, .. } => {
-                render(template, text);
-                text.len() - block
-            }
-            payload => ready.payload_bytes(payload, sender, moment.number),
+        let payload = &publication.payload;
+        let has_content = ready.write_content(payload, (sender, moment, variant), text);
+        let bytes = if has_content {
+            text.len() - block
+        } else {
+            ready.payload_bytes(payload, sender, moment.number)
         };
         if block + bytes > self.session.payload_max() as usize {
             return Polled::Refused(Reason::MessageTooLarge);
@@ -154,7 +154,7 @@ impl NatsClient {
         encode_publish(reply, headers, bytes, out, |out| {
             publication.topic.render(sender.n, variant, out);
         });
-        if let Payload::Text { .. } = publication.payload {
+        if has_content {
             out.extend_from_slice(&text[block..]);
         } else {
             let end = out.len() + bytes;

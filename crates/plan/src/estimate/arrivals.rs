@@ -148,6 +148,9 @@ impl Ends {
                 let Pace::Open { period_ns, spread, arrivals, .. } = publication.pace else {
                     continue;
                 };
+                if !publication.weights.is_empty() {
+                    continue; // Its values have no equal parts, which the arithmetic needs.
+                }
                 let Ok(topic) = publication.topic.levels(grammar) else { continue };
                 let hidden = topic.may_be_hidden();
                 let sure = if arrivals == Process::Poisson { POISSON_SURE } else { 1.0 };

@@ -318,8 +318,21 @@ fn set_active(fan_out: &mut FanOut, active: &[u32]) {
 fn sampled_topics(clients: u32, published: &Publication) -> Box<dyn Iterator<Item = (u32, u32)>> {
     match published.payload.recorded() {
         Some(recorded) => Box::new(recorded.sampled(clients, SAMPLES).into_iter()),
-        None => Box::new(sampled(clients, published.topic.variants())),
+        None => Box::new(sampled_values(clients, published)),
     }
+}
+
+/// The same without recorded messages: each value as often as its weight, if there are weights.
+fn sampled_values(
+    clients: u32,
+    published: &Publication,
+) -> impl Iterator<Item = (u32, u32)> + use<> {
+    let ends = published.weight_ends();
+    let places = ends.last().map_or_else(|| published.topic.variants(), |&end| end);
+    sampled(clients, places).map(move |(client, place)| {
+        let weighted = || ends.partition_point(|&end| end <= place) as u32;
+        (client, if ends.is_empty() { place } else { weighted() })
+    })
 }
 
 /// Up to [`SAMPLES`] clients, each with a value of its template's range, evenly spread over all

@@ -198,12 +198,14 @@ mod tests {
 
     #[test]
     fn values_stay_within_one_level_of_their_names() {
-        let values =
-            |source: &str, names| Template::new(source).unwrap().check(Place::Topic(names));
-        assert!(values("a/{b.c|d}", Names::Topics).is_ok());
-        assert!(values("a.{b/c|d}", Names::Subjects).is_ok());
-        for wrong in ["a.{b.c|d}", "a.{b c|d}", "a.{>|d}"] {
-            assert!(matches!(values(wrong, Names::Subjects), Err(TemplateError::Value(..))));
+        let values = |source: &str, place| Template::new(source).unwrap().check(place);
+        let (topic, filter) = (Place::Topic(Names::Subjects), Place::Filter(Names::Subjects));
+        assert!(values("a/{b.c|d}", Place::Topic(Names::Topics)).is_ok());
+        assert!(values("a.{b/c|d}", topic).is_ok());
+        assert!(values("a.{b.c|d}", topic).is_ok());
+        let wrong = [("a.{b.c|d}", filter), ("a.{b..c|d}", topic), ("a.{b c|d}", topic)];
+        for (source, place) in [wrong.as_slice(), &[("a.{>|d}", topic)]].concat() {
+            assert!(matches!(values(source, place), Err(TemplateError::Value(..))), "{source}");
         }
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::property::Property;
 use crate::model::bounds;
 use crate::schedule::recorded::{Recorded, Recording};
+use crate::text::records::Records;
 use crate::text::template::Template;
 
 /// One topic filter of every client of a population.
@@ -53,6 +54,9 @@ pub struct Publication {
     pub topic: Template,
     /// Order of the values of a range.
     pub order: Order,
+    /// Messages of each value of the range in a round; empty: one of each, in `order`.
+    #[serde(default)]
+    pub weights: Vec<u32>,
     /// QoS 0, 1 or 2.
     pub qos: u8,
     /// True if the broker retains the last message.
@@ -73,6 +77,18 @@ pub struct Publication {
     /// its Response Topic are round trips. Only MQTT 5.
     #[serde(default)]
     pub request: bool,
+}
+
+impl Publication {
+    /// Sums of the weights up to each value of the topic; empty without weights.
+    #[must_use]
+    pub fn weight_ends(&self) -> Vec<u32> {
+        let sum = |sum: &mut u32, weight: &u32| {
+            *sum = sum.saturating_add(*weight);
+            Some(*sum)
+        };
+        self.weights.iter().scan(0, sum).collect()
+    }
 }
 
 /// Schedule of the messages.
@@ -160,6 +176,22 @@ pub enum Payload {
         /// Standard deviation in bytes.
         sd_bytes: u32,
     },
+    /// Sizes are drawn from a histogram.
+    Histogram {
+        /// Sizes, with the ends of their parts of all draws.
+        bins: Vec<SizeBin>,
+    },
+    /// Data that was made before the run: message `k` of a client has record `k`, and again the
+    /// first one after the last.
+    Records {
+        /// The payloads.
+        records: Records,
+        /// Order of the records.
+        order: Order,
+        /// True if a stamp of 32 bytes precedes the data in the payload.
+        #[serde(default)]
+        stamped: bool,
+    },
     /// The user's own text. Without a stamp, messages are counted without latency or order, unless
     /// MQTT 5 has the stamp in a user property.
     Text {
@@ -184,7 +216,18 @@ impl Payload {
     }
 }
 
-/// Order of the values of a range in a topic.
+/// A size of a histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SizeBin {
+    /// Size in bytes.
+    pub bytes: u32,
+    /// Sum of the weights up to this size, with its own.
+    #[serde(deserialize_with = "bounds::number")]
+    pub end: u64,
+}
+
+/// Order of the values of a range in a topic, or of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {

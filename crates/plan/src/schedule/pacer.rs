@@ -143,8 +143,9 @@ impl Pacer {
     }
 }
 
-/// Size of the payload of message `sequence` of a client, in bytes; `None` for text, whose template
-/// gives the size, and for recorded messages. `random` is the stream of the client's publication.
+/// Size of the payload of message `sequence` of a client, in bytes; `None` for texts and records,
+/// which have a size of their own, and for recorded messages. `random` is the stream of the client's
+/// publication.
 #[must_use]
 pub fn payload_bytes(payload: &Payload, random: Random, sequence: u64) -> Option<usize> {
     match *payload {
@@ -153,7 +154,12 @@ pub fn payload_bytes(payload: &Payload, random: Random, sequence: u64) -> Option
             let deviation = random.of(sequence).normal() * f64::from(sd_bytes);
             Some((f64::from(mean_bytes) + deviation).round().max(0.0) as usize)
         }
-        Payload::Text { .. } | Payload::Recorded(_) => None,
+        Payload::Histogram { ref bins } => {
+            let drawn = random.of(sequence).below(bins.last()?.end);
+            let place = bins.partition_point(|bin| bin.end <= drawn);
+            Some(bins[place].bytes as usize)
+        }
+        Payload::Records { .. } | Payload::Text { .. } | Payload::Recorded(_) => None,
     }
 }
 

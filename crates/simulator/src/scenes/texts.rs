@@ -1,7 +1,9 @@
 //! Payloads of the user's own in simulated runs: the bytes stay as they are, and MQTT 5 has the
 //! stamp beside them.
 
-use plan::{MqttVersion, Payload};
+use std::collections::HashMap;
+
+use plan::{MqttVersion, Order, Payload, Records};
 
 use crate::course::played;
 use crate::totals::Totals;
@@ -46,5 +48,49 @@ fn both_sides_of_mqtt_5_have_the_stamp_and_others_count_by_topic() {
             }
             assert_eq!(numbers, [10, 10]);
         }
+    }
+}
+
+#[test]
+fn records_and_weights_leave_expected_deliveries_exact() {
+    use MqttVersion::{V5, V311};
+    let records = || Records::try_from(["b25l", "", "AP8="].map(str::to_owned).to_vec()).unwrap();
+    let contents: [&[u8]; 3] = [b"one", b"", b"\x00\xff"];
+    for (version, stamped, order) in [
+        (V5, false, Order::Turn),
+        (V5, false, Order::Shuffled),
+        (V311, true, Order::Turn),
+        (V311, false, Order::Shuffled),
+    ] {
+        let mut devices = speaking(version, "device", 3);
+        let mut publication = publication("t/{a/x|b|c}/{n}", 1, 50 * MS);
+        publication.payload = Payload::Records { records: records(), order, stamped };
+        publication.weights = vec![6, 3, 1];
+        devices.publications = vec![publication];
+        let mut receivers = speaking(version, "site", 2);
+        receivers.subscriptions = vec![subscription("t/a/#", 1), subscription("t/+/1", 1)];
+        let run = played(vec![devices, receivers], S, Weather::fair());
+        let totals = Totals::of(&run);
+        let network = run.network();
+        let accepted = || network.peer.broker.accepted();
+        let is_expected = |topic: &str| topic.starts_with("t/a/") || topic.ends_with("/1");
+        let expected = 2 * accepted().iter().filter(|m| is_expected(&m.topic)).count() as i64;
+        let flow = totals.flow(0, 1);
+        assert_eq!((flow.expected_total, flow.received_total), (expected, expected));
+        let followed = if version == V5 || stamped { expected } else { 0 };
+        assert_eq!(totals.latency.count() as i64, followed);
+        assert_eq!((flow.duplicate_total, flow.reordered_total), (0, 0));
+        let (mut topics, mut payloads) = (HashMap::new(), HashMap::new());
+        for message in accepted() {
+            let topic = message.topic.rsplit_once('/').map_or("", |(topic, _)| topic).to_owned();
+            *topics.entry(topic).or_insert(0) += 1;
+            let skipped = if stamped { plan::STAMP_BYTES } else { 0 };
+            *payloads.entry(message.payload[skipped..].to_vec()).or_insert(0) += 1;
+        }
+        // Two rounds of ten messages of each of three clients.
+        let weighed = [("t/a/x", 36), ("t/b", 18), ("t/c", 6)];
+        assert_eq!(topics, HashMap::from(weighed.map(|(topic, n)| (topic.to_owned(), n))));
+        assert_eq!(payloads.len(), 3);
+        assert!(contents.iter().all(|&content| (18..=21).contains(&payloads[content])));
     }
 }

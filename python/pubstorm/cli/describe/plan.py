@@ -25,12 +25,15 @@ from pubstorm.contract.plan import (
 from pubstorm.contract.protocol import (
     FixedPayload,
     GaussianPayload,
+    HistogramPayload,
     Mqtt,
     NatsProtocol,
     OpenPace,
     PlannedPublication,
     RecordedPayload,
+    RecordsPayload,
 )
+from pubstorm.contract.template import Template
 from pubstorm.host.binaries import offered_load
 from pubstorm.host.preflight import queues_bytes
 from pubstorm.host.preflight.need import amount_text
@@ -61,6 +64,8 @@ ENDS = {
     "vanish": "falls silent and leaves its connections open",
 }
 """Ends of connections, in words."""
+TOPIC_CHARS_MAX = 100
+"""Characters of a topic that are shown."""
 PHASES_MAX = 24
 """Phases of a stage that are described one by one."""
 CUTS = {
@@ -220,7 +225,7 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
         qos = f" at QoS {publication.qos}" if population.can.has_qos else ""
         if publication.qos and not qos:
             qos = ", acknowledged by a stream"
-        yield f"  publishes to {publication.topic}: {_publication(publication, qos)}"
+        yield f"  publishes to {_topics(publication)}: {_publication(publication, qos)}"
 
 
 def _kind(population: PlannedPopulation) -> str:
@@ -358,6 +363,18 @@ def _credentials(made: Collection[str], tls: PlannedTls) -> Iterator[str]:
         yield "client certificates made by the run"
 
 
+def _topics(publication: PlannedPublication) -> str:
+    """Returns the topic of a publication, shortened if it has many values, and its weights."""
+    topic, weights = publication.topic, publication.weights
+    variants = Template.parse(topic).variants
+    if len(topic) > TOPIC_CHARS_MAX and variants > 1:
+        topic = f"{topic[:TOPIC_CHARS_MAX]}… ({counted(variants, 'topic')})"
+    if not weights:
+        return topic
+    most = write_share(round(max(weights) / sum(weights), 4))
+    return f"{topic} by weights, {most} of messages to the most frequent"
+
+
 def _publication(publication: PlannedPublication, qos: str) -> str:
     if isinstance(publication.pace, OpenPace):
         rate = f"{_pace(publication)} from each client"
@@ -375,6 +392,12 @@ def _size(publication: PlannedPublication) -> str:
             return write_bytes(size_bytes)
         case GaussianPayload(mean_bytes=mean_bytes, sd_bytes=sd_bytes):
             return f"{write_bytes(mean_bytes)} ± {write_bytes(sd_bytes)}"
+        case HistogramPayload(bins=bins):
+            ends = f"{write_bytes(bins[0].bytes)} to {write_bytes(bins[-1].bytes)}"
+            return f"{ends} by a histogram of {counted(len(bins), 'size')}"
+        case RecordsPayload(sizes=sizes):
+            mean = write_bytes(round(sum(sizes) / len(sizes)))
+            return f"{counted(len(sizes), 'payload')} of {mean} in the mean from a file"
         case RecordedPayload(mean_bytes=mean_bytes, max_bytes=max_bytes):
             return (
                 f"recorded, {write_bytes(mean_bytes)} in the mean, up to {write_bytes(max_bytes)}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import zmq
 
 from pubstorm.contract.commands import ApplyChange, Resume
-from pubstorm.contract.offered_load import has_stamped_text, template_of
+from pubstorm.contract.offered_load import holds_stamp, template_of
 from pubstorm.contract.plan import (
     ChangeRate,
     ConnectAction,
@@ -26,8 +26,8 @@ from pubstorm.contract.plan import (
 from pubstorm.contract.protocol import (
     FixedPayload,
     GaussianPayload,
+    HistogramPayload,
     OpenPace,
-    PlannedPublication,
     TextPayload,
 )
 from pubstorm.contract.template import STAMP_BYTES, MessageFacts, Random, Template
@@ -56,7 +56,7 @@ class Messages:
         self._run_tag = part.plan.run_tag
         self._key = index << 48 | client
         self._payload = publication.payload
-        self._stamped = is_stamped(publication)
+        self._stamped = holds_stamp(publication)
         self._topics = [
             topic.text(self._n, variant).encode()
             for variant in range(min(topic.variants, VARIANTS_MAX))
@@ -104,8 +104,11 @@ class Messages:
         if isinstance(payload, GaussianPayload):
             deviation = normal(self._sizes.of(number)) * payload.sd_bytes
             size = max(math.floor(payload.mean_bytes + deviation + 0.5), 0)
+        elif isinstance(payload, HistogramPayload):
+            drawn = self._sizes.of(number).below(payload.bins[-1].end)
+            size = next(each.bytes for each in payload.bins if drawn < each.end)
         else:
-            assert isinstance(payload, FixedPayload), "a text has a template"
+            assert isinstance(payload, FixedPayload), "ZeroMQ has texts and sizes"
             size = payload.bytes
         return (stamp if self._stamped else b"").ljust(size, FILLER)
 
@@ -118,17 +121,6 @@ class Messages:
         for step in range(EXCHANGES):
             place = _exchanged(drawn.of(step), count, place)
         return place
-
-
-def is_stamped(publication: PlannedPublication) -> bool:
-    """True if every payload has a stamp, or room for one."""
-    match publication.payload:
-        case FixedPayload(bytes=size):
-            return size >= STAMP_BYTES
-        case GaussianPayload(mean_bytes=mean, sd_bytes=deviation):
-            return mean - 4 * deviation >= STAMP_BYTES
-        case _:
-            return has_stamped_text(publication)
 
 
 def normal(drawn: Random) -> float:

@@ -15,7 +15,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from pubstorm.contract.commands import ApplyChange, Resume
-from pubstorm.contract.offered_load import has_stamped_text, target_of, template_of
+from pubstorm.contract.offered_load import has_stamped_text, holds_stamp, target_of, template_of
 from pubstorm.contract.plan import (
     AddClients,
     ChangeRate,
@@ -36,7 +36,7 @@ from pubstorm.fleet.zmq_agent.agent import (
     filters,
     subscriber_socket,
 )
-from pubstorm.fleet.zmq_agent.publisher import NEVER_NS, STAMP, is_stamped
+from pubstorm.fleet.zmq_agent.publisher import NEVER_NS, STAMP
 from pubstorm.quantities import SECOND_NS
 
 READ_MAX = 200
@@ -389,7 +389,7 @@ def _unstamped_topics(part: AgentShard) -> dict[tuple[int, bytes], int]:
         if population.zmtp is None:
             continue
         for publication in population.publications:
-            if is_stamped(publication):
+            if holds_stamp(publication):
                 continue
             topic = template_of(population, publication.topic)
             for client in range(population.clients):

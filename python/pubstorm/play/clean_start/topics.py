@@ -3,19 +3,14 @@ itself. Pure functions of the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pubstorm.contract.offered_load import has_stamped_text, template_of
+from pubstorm.contract.offered_load import holds_stamp, template_of
 from pubstorm.contract.plan import Plan, PlannedPopulation
-from pubstorm.contract.protocol import (
-    FixedPayload,
-    GaussianPayload,
-    PlannedPublication,
-    RecordedPayload,
-)
+from pubstorm.contract.protocol import PlannedPublication, RecordedPayload
 from pubstorm.contract.recorded import kept_count, kept_templates, read_recorded
-from pubstorm.contract.template import RECORDED, STAMP_BYTES, Template, Variable, run_tags
+from pubstorm.contract.template import RECORDED, Template, Variable, VariableKind, run_tags
 
 OWN_TOPICS_MAX = 200_000
 """Topics that are rendered to be recognised."""
@@ -28,7 +23,7 @@ SYS = "$SYS"
 def looked_at(plan: Plan) -> tuple[str, ...]:
     """Filters that hold all topics of the plan's publications and subscriptions, without those
     that lie within others. Left out are topics below `$SYS`: a broker keeps these itself."""
-    filters = {_wildcards(template) for template in _templates(plan)}
+    filters = {wide for template in _templates(plan) for wide in _wildcards(template)}
     filters = {each for each in filters if each.partition("/")[0] != SYS}
     return tuple(sorted(f for f in filters if not any(g != f and _covers(g, f) for g in filters)))
 
@@ -118,13 +113,7 @@ def _kept(population: PlannedPopulation) -> Iterator[tuple[str, bool]]:
     for publication in population.publications:
         if not publication.retain or publication.recorded is not None:
             continue
-        match publication.payload:
-            case FixedPayload(bytes=size_bytes):
-                yield publication.topic, size_bytes >= STAMP_BYTES
-            case GaussianPayload(mean_bytes=mean_bytes, sd_bytes=sd_bytes):
-                yield publication.topic, mean_bytes - 4 * sd_bytes >= STAMP_BYTES
-            case _:
-                yield publication.topic, has_stamped_text(publication)
+        yield publication.topic, holds_stamp(publication)
     if population.will is not None and population.will.retain:
         yield population.will.topic, False
 
@@ -155,22 +144,36 @@ def _templates(plan: Plan) -> Iterator[str]:
             yield population.will.topic
 
 
-def _wildcards(template: str) -> str:
-    """The template with a wildcard for each level that varies; of a shared filter, what it
-    filters."""
-    levels: list[list[str | Variable]] = [[]]
-    for part in Template.parse(template).parts:
-        if isinstance(part, Variable):
-            levels[-1].append(part)
-            continue
-        head, *rest = part.split("/")
-        levels[-1].append(head)
-        levels.extend([piece] for piece in rest)
-    texts = [
-        "+" if any(isinstance(part, Variable) for part in level) else "".join(map(str, level))
-        for level in levels
-    ]
-    return "/".join(texts[2:] if texts[0] == "$share" else texts)
+def _wildcards(template: str) -> Iterator[str]:
+    """Yields filters with a wildcard for each level that varies; of a shared filter, what it
+    filters. One filter covers the options of a choice that have the same first level and the same
+    number of levels."""
+    parts = Template.parse(template).parts
+    choice = next((p for p in parts if isinstance(p, Variable) and _has_levels(p)), None)
+    for pattern in {"+"} if choice is None else _patterns(choice.words):
+        texts = (
+            part if isinstance(part, str) else pattern if part is choice else "+" for part in parts
+        )
+        levels = "".join(texts).split("/")
+        levels = ["+" if "+" in level else level for level in levels]
+        yield "/".join(levels[2:] if levels[0] == "$share" else levels)
+
+
+def _has_levels(variable: Variable) -> bool:
+    return variable.kind is VariableKind.CHOICE and any("/" in word for word in variable.words)
+
+
+def _patterns(options: Sequence[str]) -> set[str]:
+    """Returns the options of a choice with a wildcard for each level; the first level stays unless
+    there are many."""
+    split = [option.split("/") for option in options]
+    firsts = {levels[0] for levels in split}
+    is_many = len(firsts) > FIRST_LEVELS_MAX
+    return {"/".join(["+" if is_many else levels[0], *["+"] * len(levels[1:])]) for levels in split}
+
+
+FIRST_LEVELS_MAX = 100
+"""First levels of the options of a choice that have filters of their own."""
 
 
 def _covers(wide: str, narrow: str) -> bool:

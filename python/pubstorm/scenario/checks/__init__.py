@@ -21,6 +21,7 @@ from pubstorm.scenario.checks.brokers import (
     check_services,
 )
 from pubstorm.scenario.checks.populations import (
+    check_data,
     check_lives,
     check_payloads,
     check_replays,
@@ -132,9 +133,12 @@ PUBLICATIONS_MAX = 32_767
 PORTS_END = 65_536
 PACES = ("rate", "interval", "total_rate")
 """Keys of a publication, one of which sets its pace."""
+CONTENTS = ("size", "payload", "data")
+"""Keys of a publication, one of which sets its payloads."""
 REPLACED = (
     *PACES,
-    *("order", "burst", "size", "payload", "phase", "late", "arrivals", "jitter", "spread"),
+    *CONTENTS,
+    *("order", "weights", "burst", "phase", "late", "arrivals", "jitter", "spread"),
     *("topic_alias", "request"),
 )
 """Keys of a publication that a recording replaces."""
@@ -214,6 +218,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
 def check_files(scenario: Scenario) -> Iterator[Finding]:
     """Yields the problems of files that the scenario names. Their paths are absolute."""
     yield from check_rows(scenario)
+    yield from check_data(scenario)
     yield from check_replays(scenario)
     yield from check_rate_files(scenario)
 
@@ -268,8 +273,9 @@ def _check_publication(publication: At) -> Iterator[Finding]:
     if "total_rate" in publication and "shares" in path:
         message = "found total_rate in a share, allowed is rate or interval"
         yield (*path, "total_rate"), message, "a total is that of all clients of the population"
-    if "size" in publication and "payload" in publication:
-        yield path, "found size and payload, allowed is one of them", None
+    contents = [key for key in CONTENTS if key in publication]
+    if len(contents) > 1:
+        yield path, f"found {' and '.join(contents)}, allowed is one of them", None
     if publication["rate"].data == "max":
         for key in ("jitter", "spread", "phase", "late", "arrivals"):
             if key in publication:

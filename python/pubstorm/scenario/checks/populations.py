@@ -21,11 +21,18 @@ from pubstorm.contract.template import (
 )
 from pubstorm.quantities import describe, write_count, write_duration, write_rate
 from pubstorm.scenario.base import parts_in
+from pubstorm.scenario.data import RECORDS_BYTES_MAX, Data
 from pubstorm.scenario.defaults import covers, may_match
 from pubstorm.scenario.document import Finding, Path
+from pubstorm.scenario.encodings import DataError
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.fields import NUL_HINT, WITHOUT_NUL, payload_texts, texts_of
-from pubstorm.scenario.flows import MqttPublication, MqttSubscription, Publication
+from pubstorm.scenario.flows import (
+    BrokeredPublication,
+    MqttPublication,
+    MqttSubscription,
+    Publication,
+)
 from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Connecting, Flapping, Population, Rows
@@ -47,6 +54,37 @@ def check_payloads(scenario: Scenario) -> Iterator[Finding]:
             except TemplateError as error:
                 found = f"found {describe(source)}, allowed is a template: found {error}"
                 yield ("populations", name, *path), found, None
+
+
+def check_data(scenario: Scenario) -> Iterator[Finding]:
+    """Payloads from files: those that cannot be made, or are too many for a plan."""
+    total = 0
+    for name, population in scenario.populations.items():
+        for path, part in parts_in(population):
+            if not isinstance(part, BrokeredPublication) or part.data is None:
+                continue
+            within: Path = ("populations", name, *path, "data")
+            try:
+                records = part.data.records()
+            except (DataError, RowsError) as error:
+                yield within, error.message, error.hint
+                continue
+            total += sum(map(len, records))
+            if total > RECORDS_BYTES_MAX:
+                found = f"found {total:,} bytes of payloads from files up to here"
+                hint = "agents get them with the plan: take fewer lines or rows"
+                yield within, f"{found}, allowed are {RECORDS_BYTES_MAX:,}", hint
+                return
+            if getattr(part, "payload_format", None) == "text" and not _is_text(part.data, records):
+                message = "found text for data that is no UTF-8, allowed is bytes"
+                yield (*within[:-1], "payload_format"), message, None
+
+
+def _is_text(data: Data, records: Sequence[bytes]) -> bool:
+    try:
+        return data.stamp == "beside" and all(each.decode() is not None for each in records)
+    except UnicodeDecodeError:
+        return False
 
 
 def check_rows(scenario: Scenario) -> Iterator[Finding]:
@@ -425,9 +463,10 @@ def _check_flow(
 
 def _has_stamp(publication: MqttPublication, version: str) -> bool:
     """Returns True if clients of MQTT 5 receive each message with a stamp."""
+    if publication.data is not None:
+        return version == "5" or publication.data.stamp == "front"
     if publication.payload is None:
-        size = publication.size
-        return size.mean - 4 * round(size.mean * size.spread) >= STAMP_BYTES
+        return publication.size.bytes_min >= STAMP_BYTES
     texts = (text for _, text in payload_texts(publication.payload))
     return version == "5" or any(Template.parse(text).has(VariableKind.STAMP) for text in texts)
 

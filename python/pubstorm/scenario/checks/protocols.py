@@ -117,7 +117,9 @@ def _check_authentication(within: Path, population: MqttClients) -> Iterator[Fin
 def _check_formats(within: Path, population: MqttClients) -> Iterator[Finding]:
     """Yields publications that call bytes a text; a broker may end such a connection."""
     for path, part in parts_in(population, within):
-        if not isinstance(part, MqttPublication) or part.payload is not None:
+        if not isinstance(part, MqttPublication) or not (
+            part.payload is None and part.data is None
+        ):
             continue
         if part.payload_format == "text":
             message = "found text without payload, allowed is bytes: data of a size is no UTF-8"

@@ -6,9 +6,7 @@ use mqtt::{
     Alias, Blocked, PacketId, Properties, Property, PropertyList, PublishHeader, QoS, Unsupported,
     Value, Version, encode_publish_header,
 };
-use plan::{
-    Payload, Population, PropertyValue, Publication, Reason, STAMP_PROPERTY, Stamp, Template,
-};
+use plan::{Population, PropertyValue, Publication, Reason, STAMP_PROPERTY, Stamp, Template};
 
 use super::{MqttScratch, MqttSetup, TokenSession, qos};
 use crate::seam::Scratch;
@@ -117,7 +115,8 @@ struct PublishFields {
     alias: Alias,
 }
 
-/// Appends a PUBLISH. A text is made in a buffer of its own first, since its size comes before it.
+/// Appends a PUBLISH. A text or a record is made in a buffer of its own first, since its size comes
+/// before it.
 /// Returns `None` if the packet, or a property, would be longer than MQTT allows.
 #[inline]
 fn append(
@@ -136,13 +135,12 @@ fn append(
     let written = setup.of_message((delivery.alias, stamp), list, text, |template, text| {
         template.render_message(sender.n, variant, &ready.facts(sender, moment, variant), text);
     })?;
-    let bytes = match &publication.payload {
-        Payload::Text { template, .. } => {
-            text.clear();
-            template.render_message(sender.n, variant, &ready.facts(sender, moment, variant), text);
-            text.len()
-        }
-        payload => ready.payload_bytes(payload, sender, moment.number),
+    text.clear();
+    let has_content = ready.write_content(&publication.payload, (sender, moment, variant), text);
+    let bytes = if has_content {
+        text.len()
+    } else {
+        ready.payload_bytes(&publication.payload, sender, moment.number)
     };
     let header = PublishHeader {
         dup: delivery.dup,
@@ -161,7 +159,7 @@ fn append(
             }
         });
     encoded.ok()?;
-    if matches!(publication.payload, Payload::Text { .. }) {
+    if has_content {
         out.extend_from_slice(text);
         return Some(());
     }

@@ -58,6 +58,7 @@ fn publisher(clients: u32, first: u64, topics: &[&str]) -> Population {
     let publication = |topic: &&str| Publication {
         topic: Template::new(topic).unwrap(),
         order: Order::Turn,
+        weights: Vec::new(),
         qos: 0,
         retain: false,
         pace: Pace::Open {

@@ -2,11 +2,14 @@
 //! messages. The last client of a population counts, which has the longest number. Properties of
 //! MQTT 5 are left out.
 
+use std::iter::once;
+
 use serde::{Deserialize, Serialize};
 
 use crate::model::Population;
-use crate::model::flows::{Payload, Publication};
+use crate::model::flows::{Payload, Publication, SizeBin};
 use crate::model::protocol::MqttVersion;
+use crate::record::stamp::STAMP_BYTES;
 use crate::text::template::Template;
 
 /// Bytes of the packets of one connection.
@@ -53,6 +56,10 @@ pub(super) fn message_bytes(population: &Population, publication: &Publication) 
     let payload = match &publication.payload {
         Payload::Fixed { bytes } => *bytes as usize,
         Payload::Gaussian { mean_bytes, .. } => *mean_bytes as usize,
+        Payload::Histogram { bins } => mean_bytes(bins),
+        Payload::Records { records, stamped, .. } => {
+            records.mean_bytes() + if *stamped { STAMP_BYTES } else { 0 }
+        }
         Payload::Text { template, .. } => template.message_bytes_max(n, 0),
         Payload::Recorded(recording) => recording.mean_bytes as usize,
     };
@@ -62,6 +69,15 @@ pub(super) fn message_bytes(population: &Population, publication: &Publication) 
     }
     let id = if publication.qos > 0 { 2 } else { 0 };
     packet(2 + topic + id + properties_bytes(population) + payload)
+}
+
+/// Mean of the sizes of a histogram.
+fn mean_bytes(bins: &[SizeBin]) -> usize {
+    let starts = once(0).chain(bins.iter().map(|bin| bin.end));
+    let parts = bins.iter().zip(starts).map(|(bin, start)| (bin.bytes, bin.end - start));
+    let sum: f64 = parts.map(|(bytes, weight)| f64::from(bytes) * weight as f64).sum();
+    let all = bins.last().map_or(1, |bin| bin.end);
+    (sum / all as f64).round() as usize
 }
 
 /// Number of the last client.

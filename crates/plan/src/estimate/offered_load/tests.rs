@@ -14,6 +14,7 @@ fn publication(topic: &str, pace: Pace) -> Publication {
     Publication {
         topic: Template::new(topic).unwrap(),
         order: Order::Turn,
+        weights: Vec::new(),
         qos: 0,
         retain: false,
         pace,

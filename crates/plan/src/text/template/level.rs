@@ -38,10 +38,23 @@ impl Template {
 
 impl Levels {
     pub fn new(grammar: &'static Grammar, parts: &[Part]) -> Result<Self, TemplateError> {
+        if let Some((choice, option)) = split_choice(parts, grammar.separator) {
+            let words = grammar.excluded_words;
+            return Err(TemplateError::Value(option.into(), choice.to_string(), words));
+        }
         let levels = split(parts, grammar.separator, usize::MAX);
         let list = levels.iter().map(|parts| level(parts, Some(grammar)));
         Ok(Self { grammar, list: list.collect::<Result<_, _>>()? })
     }
+}
+
+/// A choice with an option of several levels, and the option: no arithmetic follows its levels.
+fn split_choice(parts: &[Part], separator: char) -> Option<(&Variable, &str)> {
+    parts.iter().find_map(|part| {
+        let Part::Variable(choice @ Variable::Choice(options)) = part else { return None };
+        let option = options.iter().find(|option| option.contains(separator))?;
+        Some((choice, &**option))
+    })
 }
 
 /// Splits parts at a separator in their literals, into at most `most` pieces.

@@ -57,7 +57,7 @@ impl Template {
         }
         let (Place::Topic(names) | Place::Filter(names)) = place else { return Ok(()) };
         let Some(grammar) = names.grammar() else { return Ok(()) };
-        self.check_values(grammar)?;
+        self.check_values(grammar, place)?;
         match self.group_and_filter() {
             _ if matches!(place, Place::Topic(_)) => Ok(()),
             Some((_, filter)) => Levels::new(grammar, &filter).map(drop),
@@ -65,12 +65,18 @@ impl Template {
         }
     }
 
-    /// Checks that values in a topic stay within one level.
-    fn check_values(&self, grammar: &Grammar) -> Result<(), TemplateError> {
+    /// Checks that values in a topic stay within one level. Options of a choice in a topic, which
+    /// has no filter's levels to follow, may have several.
+    fn check_values(&self, grammar: &Grammar, place: Place) -> Result<(), TemplateError> {
         let splits = |value: &&str| value.is_empty() || value.contains(grammar.excluded);
+        let is_topic = matches!(place, Place::Topic(_));
+        let is_wrong = |option: &&str| {
+            let mut levels = option.split(grammar.separator);
+            if is_topic { levels.any(|level| splits(&level)) } else { splits(option) }
+        };
         for variable in self.variables() {
             let wrong = match variable {
-                Variable::Choice(options) => options.iter().map(|option| &**option).find(splits),
+                Variable::Choice(options) => options.iter().map(|option| &**option).find(is_wrong),
                 Variable::Row(row) => {
                     row.column.get().and_then(|column| column.values().find(splits))
                 }

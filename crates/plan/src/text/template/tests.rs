@@ -181,7 +181,12 @@ fn variables_without_a_value_at_their_place_are_refused() {
     assert_eq!(check("{1..2}{a|b}", Place::Topic(Names::Topics)), Err(TemplateError::SecondRange));
     assert_eq!(check("{1..2}{a|b}", Place::Payload), Ok(()));
     let split = TemplateError::Value("b/c".into(), "{a|b/c}".into(), "/, + and #");
-    assert_eq!(check("{a|b/c}", Place::Topic(Names::Topics)), Err(split));
+    assert_eq!(check("{a|b/c}", Place::Filter(Names::Topics)), Err(split));
+    assert_eq!(check("{a|b/c}", Place::Topic(Names::Topics)), Ok(()));
+    for wrong in ["{a|b//c}", "{a|/b}", "{a|b/#}"] {
+        let checked = check(wrong, Place::Topic(Names::Topics));
+        assert!(matches!(checked, Err(TemplateError::Value(..))), "{wrong}");
+    }
     let row = Template::new("t/{row.x}").unwrap();
     row.bind(&columns(&["a", "b+"])).unwrap();
     let wild = TemplateError::Value("b+".into(), "{row.x}".into(), "/, + and #");

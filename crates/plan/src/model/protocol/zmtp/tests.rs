@@ -25,6 +25,7 @@ fn publisher() -> Population {
     let publication = Publication {
         topic: Template::new("").unwrap(),
         order: Order::Turn,
+        weights: Vec::new(),
         qos: 0,
         retain: false,
         pace,

@@ -11,8 +11,8 @@ from pubstorm.cli.keys import CLIENTS_MAX as KEYS_MAX
 from pubstorm.contract import RATE_MAX_PER_S, RATE_MIN_PER_S
 from pubstorm.contract.capabilities import CAPABILITIES
 from pubstorm.contract.histogram import MAX_NS, bucket_index
-from pubstorm.contract.protocol import SOURCES_MAX
 from pubstorm.contract.recorded import MESSAGES_MAX
+from pubstorm.contract.target import SOURCES_MAX
 from pubstorm.contract.template import RANGE_VALUES_MAX
 from pubstorm.fleet.site import FILES_MAX
 from pubstorm.measure.monitors.prometheus import SERIES_MAX

@@ -13,7 +13,7 @@ from pubstorm.contract import OTHER_HOST, Sample, Source, split_member
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import Plan, PlannedAttachment, PlannedPopulation
-from pubstorm.contract.protocol import Mqtt, Target
+from pubstorm.contract.protocol import Mqtt
 from pubstorm.contract.reasons import Reason
 from pubstorm.contract.snapshot import (
     Answer,
@@ -26,6 +26,7 @@ from pubstorm.contract.snapshot import (
     Snapshot,
 )
 from pubstorm.contract.sums import RunSum
+from pubstorm.contract.target import Target
 from pubstorm.fleet.programs import Assignment
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.recorder import LoadSampler

@@ -122,13 +122,19 @@ fn every_duration_number_and_rate_of_a_plan_has_bounds() {
     let agreed = with_recording(golden("plan.json"));
     let beyond = serde_json::json!((1u64 << 62) + 1);
     let rates = [serde_json::json!(9e-8), serde_json::json!(1.1e9), serde_json::json!(-1.0)];
+    let bits = [serde_json::json!(7_999), serde_json::json!(100_000_000_001_u64)];
     let mut names = std::collections::BTreeSet::new();
     for (end, wrong) in [
         ("_ns", std::slice::from_ref(&beyond)),
         ("first", std::slice::from_ref(&beyond)),
         ("_per_s", &rates),
+        ("bits_per_s", &bits),
     ] {
-        for path in named(&agreed, end).iter().filter(|path| !path.contains("/at/")) {
+        let is_here = |path: &&String| {
+            let is_bits = path.ends_with("bits_per_s");
+            !path.contains("/at/") && is_bits == (end == "bits_per_s")
+        };
+        for path in named(&agreed, end).iter().filter(is_here) {
             names.insert(path.rsplit('/').next().unwrap_or_default().to_owned());
             for wrong in wrong {
                 let mut plan = agreed.clone();

@@ -23,10 +23,10 @@ from pubstorm.contract.protocol import (
     Player,
     Protocol,
     QoS,
-    Target,
     Template,
     Zmtp,
 )
+from pubstorm.contract.target import Target
 from pubstorm.errors import REDACTED
 from pubstorm.quantities import SECOND_NS
 

@@ -18,8 +18,8 @@ from typing import ClassVar, Literal
 
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.protocol import Target
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.target import Target
 from pubstorm.errors import FleetError
 from pubstorm.fleet import SnapshotReceived
 from pubstorm.host.calibration import Calibration, CalibrationFigure, Fingerprint

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.protocol import Target
+from pubstorm.contract.target import Target
 from pubstorm.fleet import Fleet, FleetEvent, Slot
 from pubstorm.fleet.choice import timeouts_of
 from pubstorm.fleet.local import LocalSlot, log_name

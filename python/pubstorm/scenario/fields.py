@@ -24,7 +24,15 @@ from pydantic import (
 
 from pubstorm.contract import RATE_MAX_PER_S, RATE_MIN_PER_S
 from pubstorm.contract.capabilities import U16_MAX, MqttVersion
-from pubstorm.contract.protocol import IDENTIFIER_MAX, U32_MAX, Target, parse_sources, parse_targets
+from pubstorm.contract.protocol import (
+    IDENTIFIER_MAX,
+    U32_MAX,
+)
+from pubstorm.contract.target import (
+    Target,
+    parse_sources,
+    parse_targets,
+)
 from pubstorm.contract.template import (
     RECORDED,
     MisplacedError,

@@ -10,15 +10,17 @@ from pydantic import Discriminator, Field, Tag
 
 from pubstorm.contract.capabilities import MQTT_NAMES, ProtocolName
 from pubstorm.contract.protocol import (
-    NATS_SCHEMES,
     U32_MAX,
-    ZMQ_SCHEME,
     Mqtt,
     NatsProtocol,
     PlannedAuthentication,
     PlannedConsumer,
     Property,
     Zmtp,
+)
+from pubstorm.contract.target import (
+    NATS_SCHEMES,
+    ZMQ_SCHEME,
 )
 from pubstorm.quantities import SECOND_NS, write_duration
 from pubstorm.scenario.addresses import ProxyProtocol

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from pubstorm.contract.protocol import PublisherTarget
+from pubstorm.contract.target import PublisherTarget
 from pubstorm.quantities import MILLISECOND_NS, SECOND_NS
 from pubstorm.scenario.addresses import Addresses
 from pubstorm.scenario.base import Part

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from pubstorm.contract import TARGET_BROKER, split_member
-from pubstorm.contract.protocol import parse_target
+from pubstorm.contract.target import parse_target
 from pubstorm.quantities import UnfitError, count
 from pubstorm.scenario.document import At, DocumentError, read_document
 from pubstorm.scenario.expressions import CONDITIONS

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pubstorm.contract.protocol import Target
+from pubstorm.contract.target import Target
 from pubstorm.errors import TopologyError
 from pubstorm.host.machine import Hosts, Machine, OneHost
 from pubstorm.host.sockets import LOOPBACK

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from pubstorm import result
 from pubstorm.contract.offered_load import OF_ONE_CLIENT, client_tls, template_of
 from pubstorm.contract.plan import PlannedPopulation, PlannedTls
-from pubstorm.contract.protocol import Mqtt, Target
+from pubstorm.contract.protocol import Mqtt
+from pubstorm.contract.target import Target
 from pubstorm.contract.template import Template
 
 if TYPE_CHECKING:

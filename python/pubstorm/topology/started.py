@@ -21,7 +21,7 @@ from typing import BinaryIO, Literal
 from pydantic import ValidationError
 
 from pubstorm.contract import Value
-from pubstorm.contract.protocol import Target
+from pubstorm.contract.target import Target
 from pubstorm.errors import PubstormError, TopologyError
 from pubstorm.files import content_of
 from pubstorm.host import proc

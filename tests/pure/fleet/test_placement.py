@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from pubstorm.contract.protocol import Target
+from pubstorm.contract.target import Target
 from pubstorm.fleet.provision import Placement
 from pubstorm.host.machine import LocalMachine, Machine, OneHost
 from pubstorm.plan import planned_targets

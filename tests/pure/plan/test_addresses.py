@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.contract.protocol import parse_target
+from pubstorm.contract.target import parse_target
 from pubstorm.plan import compile_plan
 from pubstorm.scenario import Scenario, parse_scenario
 

@@ -14,9 +14,9 @@ from pubstorm.contract.protocol import (
     GaussianPayload,
     Mqtt,
     OpenPace,
-    Target,
     TextPayload,
 )
+from pubstorm.contract.target import Target
 from pubstorm.host.binaries import offered_load
 from pubstorm.plan import compile_plan, placed_plan, provisional_plan
 from pubstorm.scenario import parse_scenario

@@ -25,9 +25,9 @@ from pubstorm.contract.protocol import (
     OpenPace,
     PlannedPublication,
     PlannedSubscription,
-    Target,
     Zmtp,
 )
+from pubstorm.contract.target import Target
 from pubstorm.fleet import Fleet, Timeouts
 from pubstorm.fleet.local import LocalSlot, engine_command
 from pubstorm.fleet.programs import Assignment, UserPrograms, program_commands

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from pubstorm.contract.protocol import parse_targets
+from pubstorm.contract.target import parse_targets
 from pubstorm.errors import ScenarioError, ScenarioProblem, UsageError
 from pubstorm.play.changes import parse_change
 from pubstorm.quantities import UnfitError

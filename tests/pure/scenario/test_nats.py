@@ -8,11 +8,13 @@ from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.plan import PlannedPopulation
 from pubstorm.contract.protocol import (
     NatsProtocol,
-    NatsTarget,
     PlannedConsumer,
     PlannedStream,
     PlannedSubscription,
     Property,
+)
+from pubstorm.contract.target import (
+    NatsTarget,
     Target,
     parse_target,
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm import cli
-from pubstorm.contract.protocol import Target
+from pubstorm.contract.target import Target
 from pubstorm.play.directory import RunDirectory
 from pubstorm.topology.started import STARTED_FILE, StartRecord
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.contract.protocol import Target
+from pubstorm.contract.target import Target
 from pubstorm.host.children import find
 from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.topology.adapters.mosquitto import configuration

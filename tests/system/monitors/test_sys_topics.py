@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.contract.plan import PlannedTls
-from pubstorm.contract.protocol import Target
+from pubstorm.contract.target import Target
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.measure.monitors.sys_topics import REPORT_METRIC, SysTopicsMonitor
 from pubstorm.topology.observer import Login

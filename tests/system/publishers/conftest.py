@@ -37,11 +37,11 @@ from pubstorm.contract.protocol import (
     OpenPace,
     PlannedPublication,
     PlannedSubscription,
-    Target,
     Zmtp,
 )
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.sums import RunSum
+from pubstorm.contract.target import Target
 from tests.kit import made
 from tests.kit.ports import free_port
 

@@ -16,8 +16,8 @@ from pubstorm import cli
 from pubstorm.cli.record.capture import read_capture
 from pubstorm.cli.record.population import SCENARIO, Observed, write_population
 from pubstorm.cli.record.subscription import RecordedSubscription, record_subscription
-from pubstorm.contract.protocol import parse_target
 from pubstorm.contract.recorded import recorded_messages
+from pubstorm.contract.target import parse_target
 from pubstorm.errors import UsageError
 from tests.kit.runs import MosquittoMaker, Play
 from tests.system.runs.dissector import recorded

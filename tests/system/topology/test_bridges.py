@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.protocol import Target
+from pubstorm.contract.target import Target
 from pubstorm.host.keys.files import new_keys, psk_text
 from pubstorm.measure.monitors import MonitorError
 from pubstorm.measure.monitors.host import BridgeMonitor

@@ -113,7 +113,7 @@ def subscription(source: str, folder: Path, **words: object) -> int:
     modelled.
     """
     from pubstorm.cli.record.subscription import RecordedSubscription, record_subscription
-    from pubstorm.contract.protocol import parse_target
+    from pubstorm.contract.target import parse_target
 
     level, username, filters = words["client_level"], words["username"], words["filters"]
     assert isinstance(filters, tuple)

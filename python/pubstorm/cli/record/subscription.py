@@ -15,7 +15,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from pubstorm.cli.record.population import Observed
-from pubstorm.contract.protocol import Target
+from pubstorm.contract.target import Target
 from pubstorm.errors import UsageError
 from pubstorm.quantities import write_count
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pubstorm.contract.protocol import parse_target
+from pubstorm.contract.target import parse_target
 from pubstorm.errors import PubstormError, ScenarioError, StoredRunError, UsageError, meant
 from pubstorm.experiment.datasheet.budget import Budget, fitting
 from pubstorm.experiment.datasheet.probing import PROBE_S, figures_of_limits, probing

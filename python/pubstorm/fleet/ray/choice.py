@@ -19,7 +19,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from pubstorm.contract.protocol import Target
+from pubstorm.contract.target import Target
 from pubstorm.errors import FleetError, KeysError
 from pubstorm.host.keys.certificates import check_authorities, check_credential, check_issued
 from pubstorm.host.keys.files import read_file

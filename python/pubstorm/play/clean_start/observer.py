@@ -12,7 +12,7 @@ from typing import Self
 
 from pubstorm.contract.offered_load import clients_at, template_of
 from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedTls
-from pubstorm.contract.protocol import Target
+from pubstorm.contract.target import Target
 from pubstorm.play.clean_start.topics import looked_at
 from pubstorm.quantities import count_text, counted
 from pubstorm.result import StaleState

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from pubstorm.contract import HOST, OF_GENERATOR, OTHER_HOST, TARGET_BROKER, Source
-from pubstorm.contract.protocol import parse_target
 from pubstorm.contract.snapshot import STARVED_SHARE
+from pubstorm.contract.target import parse_target
 from pubstorm.metrics.monitors import DROPPED_METRICS
 from pubstorm.quantities import (
     bytes_text,

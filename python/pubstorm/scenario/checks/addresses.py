@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from pubstorm.contract.protocol import Target
+from pubstorm.contract.target import Target
 from pubstorm.scenario.document import Finding
 from pubstorm.scenario.model import Scenario
 

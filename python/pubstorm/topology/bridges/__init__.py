@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pubstorm.contract.plan import PlannedTls as PlanTls
-from pubstorm.contract.protocol import Target
+from pubstorm.contract.target import Target
 from pubstorm.errors import KeysError, TopologyError
 from pubstorm.host.keys.files import read_psk
 from pubstorm.host.sockets import LOOPBACK

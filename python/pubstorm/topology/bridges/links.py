@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pubstorm.contract import LATER, U64, Value
-from pubstorm.contract.protocol import Target
+from pubstorm.contract.target import Target
 from pubstorm.errors import TopologyError
 from pubstorm.host.binaries import proxy_path
 from pubstorm.host.children import CANNOT_START, close_stdin, end_by_stdin, start_failure

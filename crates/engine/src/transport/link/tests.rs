@@ -114,7 +114,8 @@ impl Bench {
                 self.read.extend(buffer[..count].iter().map(|&byte| (now_ns, byte)));
             }
             let next_ns = self.wire.deadline_ns();
-            if next_ns > until_ns {
+            let has_ended = matches!(self.wire.read(&mut buffer), Ok(0));
+            if next_ns > until_ns || has_ended {
                 break;
             }
             self.far.borrow_mut().now_ns = next_ns.max(self.now_ns());

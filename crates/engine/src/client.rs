@@ -7,12 +7,13 @@ mod flap;
 mod kept_session;
 mod leave;
 mod link;
+mod phases;
 mod publish;
 mod receive;
 mod respond;
 mod unsent;
 
-use plan::{Population, Random, Reason, TextProperty, WaitCause};
+use plan::{Population, Reason, TextProperty, WaitCause};
 
 use crate::context::Context;
 use crate::schedule::coalescing;
@@ -51,7 +52,7 @@ pub struct Client {
     /// wait of a leaving client; with a read rate, the next message.
     deadline_ns: u64,
     /// Instant of the next scheduled message, in nanoseconds; `u64::MAX` if there is none or if it
-    /// is blocked.
+    /// is blocked. While the client connects, the end of the last phase, see [`phases`].
     next_due_ns: u64,
     /// Instant from which only the engine can delay messages, in nanoseconds; 0 until the client
     /// was ready in the session of the peer.
@@ -358,7 +359,10 @@ impl Client {
             cause.count(tally);
         }
         match self.phase {
-            ClientPhase::Subscribing if is_last => self.ready(context),
+            ClientPhase::Subscribing if is_last => {
+                self.end_subscribing(context);
+                self.ready(context);
+            }
             ClientPhase::Ready if is_last => self.subscribed_again(context),
             _ => {}
         }
@@ -367,6 +371,7 @@ impl Client {
     fn ready(&mut self, context: &mut Context) {
         self.leave_phase(context, ClientPhase::Ready);
         self.failures = 0;
+        self.next_due_ns = u64::MAX;
         self.free_from(WaitCause::Connection, context.now_ns);
         self.deadline_ns = context.now_ns;
         context.stalls.begin(self.index, context.now_ns);
@@ -428,15 +433,6 @@ impl Client {
         if let Some(reconnect) = reconnect {
             self.deadline_ns = context.now_ns + self.back_off_ns(context, reconnect);
         }
-    }
-
-    /// Wait before the next attempt: half the doubled wait plus a random part of the other half, so
-    /// that clients lost together do not return together.
-    fn back_off_ns(&self, context: &Context, reconnect: plan::Reconnect) -> u64 {
-        let doublings = u32::from(self.failures - 1).min(32);
-        let wait_ns = reconnect.min_ns.saturating_mul(1 << doublings).min(reconnect.max_ns);
-        let random = Random::new(context.setup.plan.seed, u64::from(self.index)).of(context.now_ns);
-        wait_ns / 2 + (random.unit() * (wait_ns / 2) as f64) as u64
     }
 
     /// Enters another phase and updates the gauges.

@@ -111,8 +111,7 @@ impl Stream {
         }
     }
 
-    /// Instant of the transport's own timer, in nanoseconds; `u64::MAX` if it has none. The kernel
-    /// has the timers of TCP, a link has its own.
+    /// Instant of the transport's own timer, in nanoseconds; `u64::MAX` if it has none.
     #[inline]
     pub fn deadline(&self) -> u64 {
         self.channel().wire().deadline_ns()
@@ -128,8 +127,7 @@ impl Stream {
         self.channel_mut().wire_mut().flush_link();
     }
 
-    /// Instant at which the last byte of the client leaves the link, in nanoseconds; `None` if none
-    /// is in it.
+    /// Instant, in nanoseconds, at which the last byte leaves the link; `None` if none is in it.
     pub fn sends_until_ns(&self) -> Option<u64> {
         self.channel().wire().sends_until_ns()
     }
@@ -163,10 +161,7 @@ impl Stream {
 
     /// Code and text with which the peer has closed the connection, if the transport has them.
     pub fn last_words(&self) -> Option<String> {
-        match self.channel() {
-            Channel::Quic(quic) => quic.last_words(),
-            _ => None,
-        }
+        if let Channel::Quic(quic) = self.channel() { quic.last_words() } else { None }
     }
 
     /// Sends the ends of WebSocket and TLS, if there is room.
@@ -212,6 +207,9 @@ pub trait SimulatedConnection {
 
     /// Returns `true` without a filter.
     fn is_plain(&self) -> bool;
+
+    /// Returns `true` once the handshake of the filter has ended.
+    fn is_secure(&self) -> bool;
 
     /// Lets its events have another index.
     fn rename(&mut self, index: usize);

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use engine::LEAVE_NS;
 use plan::{
-    Action, Counters, End, Gauges, Outcomes, Pacer, Population, Publication, Reason, Shard, Tempo,
+    Action, Counters, End, Gauges, Histogram, Outcomes, Pacer, Population, PopulationSnapshot,
+    Publication, Reason, Shard, Tempo,
 };
 
 use super::course::Run;
@@ -113,6 +114,7 @@ fn attempts_add_up(run: &Run, totals: &Totals) {
         assert!(ended <= counters.connect_attempts_total, "{counters:?}");
         assert!(counters.disconnected_total <= counters.connected_total, "{counters:?}");
     }
+    phases_add_up(run, totals);
     let by = |of: fn(&Counters) -> u64| totals.counters.iter().map(of).sum::<u64>();
     let targets = || run.snapshots.iter().flat_map(|snapshot| &snapshot.targets);
     assert_eq!(targets().map(|t| t.connected_total).sum::<u64>(), by(|c| c.connected_total));
@@ -122,6 +124,28 @@ fn attempts_add_up(run: &Run, totals: &Totals) {
     let failures = by(|c| c.connect_failed_total + c.disconnected_total) + refused;
     let outcomes = totals.outcomes.iter().map(limits::failures).sum::<u64>();
     assert_eq!(outcomes, failures, "every failure has a reason");
+}
+
+/// The phases of connecting are its whole time where no attempt has failed.
+fn phases_add_up(run: &Run, totals: &Totals) {
+    for (p, counters) in totals.counters.iter().enumerate() {
+        let sums = |of: fn(&PopulationSnapshot) -> &Histogram| {
+            let mut sum = Histogram::default();
+            run.snapshots.iter().for_each(|each| sum.add(of(&each.populations[p])));
+            let stored = serde_json::to_value(&sum).expect("a histogram is written");
+            (sum.count(), stored["sum_ns"].as_u64().expect("a number"))
+        };
+        let (tcp, tls) = (sums(|p| &p.connect_tcp), sums(|p| &p.connect_tls));
+        let (accept, subscribe) = (sums(|p| &p.connect_accept), sums(|p| &p.connect_subscribe));
+        let whole = sums(|p| &p.connect_time);
+        assert_eq!((accept.0, whole.0), (counters.connected_total, counters.connected_total));
+        assert!(
+            tls.0 <= tcp.0 && tcp.0 <= counters.connect_attempts_total && subscribe.0 <= whole.0
+        );
+        if counters.connect_attempts_total == counters.connected_total {
+            assert_eq!((tcp.0, tcp.1 + tls.1 + accept.1), whole, "{tcp:?} {tls:?} {accept:?}");
+        }
+    }
 }
 
 /// Every message is acknowledged, given up or in flight; every one of QoS 0 is written.

@@ -56,6 +56,10 @@ impl SimulatedConnection for PlainConnection {
         true
     }
 
+    fn is_secure(&self) -> bool {
+        false
+    }
+
     fn rename(&mut self, index: usize) {
         self.wire.socket().rename(index);
     }
@@ -153,6 +157,10 @@ impl SimulatedConnection for FilteredConnection {
 
     fn is_plain(&self) -> bool {
         false
+    }
+
+    fn is_secure(&self) -> bool {
+        self.is_open
     }
 
     fn rename(&mut self, index: usize) {

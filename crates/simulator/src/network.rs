@@ -201,8 +201,7 @@ impl Network {
         machine.descriptors += 1;
         let latency_ns = self.weather.latency_ns(&mut self.rng);
         let rooms = self.weather.rooms(&mut self.rng);
-        let connection = self.connections.len();
-        let speaks_nats = route.target.port() == nats::PORT;
+        let (connection, speaks_nats) = (self.connections.len(), route.target.port() == nats::PORT);
         if speaks_nats {
             self.wire.begin_nats(connection);
         }
@@ -272,8 +271,7 @@ impl Network {
             if !self.connections[index].is_secured {
                 self.note_read(index, &buffer[..count]);
             }
-            let window_ns = now_ns + self.connections[index].latency_ns;
-            self.schedule_down(index, window_ns);
+            self.schedule_down(index, now_ns + self.connections[index].latency_ns);
             return Ok(count);
         }
         match &mut connection.state {
@@ -281,6 +279,11 @@ impl Network {
             _ if connection.ended => Ok(0),
             _ => Err(ErrorKind::WouldBlock.into()),
         }
+    }
+
+    /// Returns `true` once a connection is established.
+    pub fn is_connected(&self, index: usize) -> bool {
+        matches!(self.connections[index].state, SocketState::Open)
     }
 
     /// As `write(2)`.
@@ -297,8 +300,7 @@ impl Network {
             SocketState::Closed => unreachable!("a closed socket is gone"),
         }
         let count = connection.up.room().min(bytes.len());
-        // As with SOCK_NOSPACE, only the report of room ends the wish for room: a later write may
-        // be short, and find room.
+        // As with SOCK_NOSPACE, only the report of room ends the wish: a later write may be short.
         connection.wants_room |= count < bytes.len();
         if count == 0 {
             self.weather.note("no room to write");
@@ -393,10 +395,8 @@ impl Network {
             NetworkEvent::KeepAlive => {
                 self.peer.expire(self.now_ns);
                 self.take_output();
-                self.schedule(
-                    self.now_ns + self.weather.keep_alive_check_ns,
-                    NetworkEvent::KeepAlive,
-                );
+                let at_ns = self.now_ns + self.weather.keep_alive_check_ns;
+                self.schedule(at_ns, NetworkEvent::KeepAlive);
             }
         }
     }
@@ -412,8 +412,8 @@ impl Network {
             _ => SocketState::Open,
         };
         if connection.state == SocketState::Open {
-            let speaks_nats = connection.speaks_nats;
-            self.peer.accept(index, self.weather.manner(&mut self.rng), speaks_nats, self.now_ns);
+            let manner = self.weather.manner(&mut self.rng);
+            self.peer.accept(index, manner, connection.speaks_nats, self.now_ns);
             self.take_output();
         }
         self.news(index);

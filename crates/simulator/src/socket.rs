@@ -66,6 +66,10 @@ impl TimedSocket for Socket {
     fn now_ns(&self) -> u64 {
         self.network.borrow().now_ns
     }
+
+    fn is_connected(&self) -> bool {
+        self.network.borrow().is_connected(self.connection)
+    }
 }
 
 impl Drop for Socket {

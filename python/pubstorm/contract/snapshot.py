@@ -263,6 +263,14 @@ class PopulationSnapshot(Value):
     connect_time_resumed: Histogram = Histogram()
     """Those of `connect_time` in which the broker continued a session: Session Present in
     CONNACK."""
+    connect_tcp: Histogram = Histogram()
+    """From the start of an attempt until TCP was established."""
+    connect_tls: Histogram = Histogram()
+    """From then, with QUIC from the start, to the end of the handshake of TLS or QUIC."""
+    connect_accept: Histogram = Histogram()
+    """From then to CONNACK, with the upgrade of WebSocket."""
+    connect_subscribe: Histogram = Histogram()
+    """From CONNACK to the last SUBACK, of clients that connect."""
     ack_intended: Histogram
     """From the intended send to the acknowledgement."""
     ack_actual: Histogram

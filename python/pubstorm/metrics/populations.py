@@ -494,6 +494,20 @@ POPULATIONS: tuple[Metric, ...] = (
         export="From the start of TCP to the acceptance of a client whose session continues",
         tag="connect_resumed:{}",
     ),
+    *(
+        histogram(
+            f"connect_{phase}",
+            better="lower",
+            columns=(ReportColumn("connecting", head, ("mean", "p99"), makes_rows=True),),
+            export=export,
+        )
+        for phase, head, export in (
+            ("tcp", "TCP", "From the start of an attempt until TCP was established"),
+            ("tls", "TLS", "From TCP to the end of the handshake of TLS or QUIC"),
+            ("accept", "accept", "From the last handshake to the broker's acceptance"),
+            ("subscribe", "subscribe", "From the broker's acceptance to the last SUBACK"),
+        )
+    ),
     histogram(
         "receive_maximum_wait",
         NOWHERE,

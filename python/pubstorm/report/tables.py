@@ -264,9 +264,10 @@ PARTS = RunTable[_Divided]("Where the time went", "latency", _divided).of(
     note=PARTS_NOTE,
 )
 """The parts of latencies by stage."""
-HANDSHAKES, RECEIVE_MAXIMUM, LINKS, FLAPPING, ROUND_TRIPS = (
+CONNECTING, HANDSHAKES, RECEIVE_MAXIMUM, LINKS, FLAPPING, ROUND_TRIPS = (
     RunTable[PopulationResult](t, "latency", populations_in(of)).of(names("population"), listed(of))
     for t, of in (
+        ("Phases of connecting", "connecting"),
         ("TLS handshakes and their connect times", "tls"),
         ("Waits for Receive Maximum", "receive maximum"),
         ("Links of clients", "links"),
@@ -588,10 +589,9 @@ def _time(latency: Latency, duration_us: float) -> str:
 
 
 LAYOUTS: tuple[Layout[Any, Any], ...] = (
-    *(FAULTS, FAULT_LEDGER, PHASES),
-    *(PUBLISHERS, SUBSCRIBERS, SAMPLERS, PROBLEMS, EXPLANATIONS, STALLS),
-    *(CONNECTIONS, MESSAGES, LATENCIES, PARTS, HANDSHAKES, LINKS),
-    *(RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS, WILLS, FLOWS, STAGES, BALANCE, ADDRESSES),
+    *(FAULTS, FAULT_LEDGER, PHASES, PUBLISHERS, SUBSCRIBERS, SAMPLERS, PROBLEMS),
+    *(EXPLANATIONS, STALLS, CONNECTIONS, MESSAGES, LATENCIES, PARTS, CONNECTING, HANDSHAKES),
+    *(LINKS, RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS, WILLS, FLOWS, STAGES, BALANCE, ADDRESSES),
     *(BROKERS, BRIDGES, PROCESSES, BY_STAGE, memory_layout("readings"), BROKER_COUNTERS),
     *(OBSERVERS, MONITOR_PROBLEMS, STALE_STATE, SYMBOLS, AGENTS, FAILURES, EVENTS),
 )

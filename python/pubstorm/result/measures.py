@@ -334,6 +334,14 @@ class PopulationSums(Counters, FlowCounters, AnswerCounters):
     connect_time_resumed_us: Latency = Latency()
     """Those of `connect_time_us` in which the broker continued a session: Session Present in
     CONNACK."""
+    connect_tcp_us: Latency = Latency()
+    """Time from the start of an attempt to connect until TCP was established."""
+    connect_tls_us: Latency = Latency()
+    """Time from then, with QUIC from the start, to the end of the handshake of TLS or QUIC."""
+    connect_accept_us: Latency = Latency()
+    """Time from then to CONNACK or its like, with the upgrade of WebSocket."""
+    connect_subscribe_us: Latency = Latency()
+    """Time from CONNACK to the last SUBACK, of clients that connect."""
     queued_latency_us: Latency = Latency()
     """Those of `latency_us.intended` of messages that were sent before their receiver returned to
     its session."""

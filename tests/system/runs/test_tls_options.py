@@ -131,6 +131,16 @@ def test_returns_resume_sessions_where_it_is_asked_for(played: Played, name: str
     assert [each["count"] for each in times] == [2 * CLIENTS - resumed, resumed]
 
 
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_phases_of_connecting_are_its_whole_time(played: Played, name: str) -> None:
+    found = played.result["populations"][name]
+    phases = [found[f"connect_{phase}_us"] for phase in ("tcp", "tls", "accept", "subscribe")]
+    assert [phase["count"] for phase in phases] == [2 * CLIENTS] * 4
+    whole = sum(phase["mean"] for phase in phases[:3])
+    assert whole == pytest.approx(found["connect_time_us"]["mean"], abs=1)
+    assert all(phase["min"] > 0 for phase in phases)
+
+
 def test_mosquitto_chooses_no_protocol(played: Played) -> None:
     ignored = {
         n: each["tls_alpn_ignored_total"] for n, each in played.result["populations"].items()

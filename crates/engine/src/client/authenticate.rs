@@ -100,6 +100,8 @@ impl Client {
         tally.gauges.connected += 1;
         let since_ns = self.deadline_ns - population.connect_timeout_ns;
         let connect_time_ns = context.now_ns.cast_signed() - since_ns.cast_signed();
+        self.end_accepting(context);
+        let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.connect_time.record(connect_time_ns);
         if resumed {
             tally.connect_time_resumed.record(connect_time_ns);

@@ -105,7 +105,9 @@ impl Client {
 
     /// Continues the handshakes, and `begins` them if they have not begun.
     fn secure(&mut self, context: &mut Context, begins: bool) {
+        let was_secure = self.is_secure();
         let secured = self.handshake(context, begins);
+        self.end_handshakes(context, was_secure);
         self.count_handshake(context);
         self.count_frames(context);
         match secured {
@@ -221,5 +223,14 @@ impl Client {
             source: setup.sources.to(target, turn),
             receive_buffer: rate.map(|rate| (rate as usize).clamp(least, most)),
         }
+    }
+
+    /// Wait before the next attempt: half the doubled wait plus a random part of the other half, so
+    /// that clients lost together do not return together.
+    pub(super) fn back_off_ns(&self, context: &Context, reconnect: plan::Reconnect) -> u64 {
+        let doublings = u32::from(self.failures - 1).min(32);
+        let wait_ns = reconnect.min_ns.saturating_mul(1 << doublings).min(reconnect.max_ns);
+        let random = Random::new(context.setup.plan.seed, u64::from(self.index)).of(context.now_ns);
+        wait_ns / 2 + (random.unit() * (wait_ns / 2) as f64) as u64
     }
 }

@@ -138,8 +138,7 @@ impl Client {
 
     /// Sends all scheduled messages in one write, and notes the instant of the next message.
     pub fn publish_due(&mut self, context: &mut Context) {
-        self.next_due_ns = u64::MAX;
-        self.retime = true;
+        self.schedule_nothing();
         let publishing = context.publishing.as_ref();
         let takes_part = publishing.is_some_and(|p| p.populations[self.population()]);
         if !takes_part || self.phase != ClientPhase::Ready || self.unsent.is_some() {
@@ -374,8 +373,15 @@ impl Client {
         let skipped = self.backlog(context, u64::MAX);
         context.tally.populations[self.population()].counters.skipped_total += skipped;
         self.end_holds(context);
-        self.next_due_ns = u64::MAX;
+        self.schedule_nothing();
+    }
+
+    /// Forgets the instant of the next message, which only a ready client has.
+    fn schedule_nothing(&mut self) {
         self.retime = true;
+        if self.phase == ClientPhase::Ready {
+            self.next_due_ns = u64::MAX;
+        }
     }
 
     /// Ends the waits for the Receive Maximum of the broker.

@@ -37,11 +37,18 @@ const KEPT_BYTES: usize = 16 * 1024;
 pub trait TimedSocket: Read + Write {
     /// The present, in nanoseconds.
     fn now_ns(&self) -> u64;
+
+    /// Returns `true` once the peer has answered.
+    fn is_connected(&self) -> bool;
 }
 
 impl TimedSocket for TcpStream {
     fn now_ns(&self) -> u64 {
         clock::now_ns()
+    }
+
+    fn is_connected(&self) -> bool {
+        self.peer_addr().is_ok()
     }
 }
 
@@ -328,6 +335,9 @@ pub trait LinkedWire {
 
     /// Events in the link since the last call; `None` without a link.
     fn take_figures(&mut self) -> Option<LinkFigures>;
+
+    /// Returns `true` once TCP is established.
+    fn is_open(&self) -> bool;
 }
 
 /// Connections over QUIC have no links.
@@ -346,6 +356,10 @@ impl LinkedWire for QuicConnection {
 
     fn take_figures(&mut self) -> Option<LinkFigures> {
         None
+    }
+
+    fn is_open(&self) -> bool {
+        false
     }
 }
 
@@ -377,6 +391,10 @@ impl<S: TimedSocket> LinkedWire for Wire<S> {
 
     fn take_figures(&mut self) -> Option<LinkFigures> {
         self.link.as_mut().map(|link| mem::take(&mut link.figures))
+    }
+
+    fn is_open(&self) -> bool {
+        self.link.as_ref().is_none_or(|link| link.is_open) && self.socket.is_connected()
     }
 }
 

@@ -362,6 +362,18 @@ pub struct PopulationSnapshot {
     /// Those of `connect_time` in which the broker continued a session: Session Present in CONNACK.
     #[serde(default)]
     pub connect_time_resumed: Histogram,
+    /// Time from the start of an attempt until TCP was established.
+    #[serde(default)]
+    pub connect_tcp: Histogram,
+    /// Time from then, with QUIC from the start, to the end of the handshake of TLS or QUIC.
+    #[serde(default)]
+    pub connect_tls: Histogram,
+    /// Time from then to CONNACK, with the upgrade of WebSocket.
+    #[serde(default)]
+    pub connect_accept: Histogram,
+    /// Time from CONNACK to the last SUBACK, of clients that connect.
+    #[serde(default)]
+    pub connect_subscribe: Histogram,
     /// Time from the intended send to the acknowledgement.
     pub ack_intended: Histogram,
     /// Time from the actual send to the acknowledgement.

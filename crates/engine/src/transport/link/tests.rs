@@ -64,6 +64,10 @@ impl TimedSocket for NearEnd {
     fn now_ns(&self) -> u64 {
         self.0.borrow().now_ns
     }
+
+    fn is_connected(&self) -> bool {
+        true
+    }
 }
 
 fn conditions(delay_ms: u64, jitter_ms: u64, loss: f64, rate: Option<u64>) -> LinkConditions {

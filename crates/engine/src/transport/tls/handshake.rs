@@ -4,7 +4,7 @@ use openssl::ssl::SslRef;
 use plan::{Counters, Histogram, PopulationSnapshot};
 
 use super::{Certificates, Identity, Resumption, Tls, Who};
-use crate::transport::{Secured, Stream};
+use crate::transport::{Channel, Secured, Stream};
 
 impl Tls {
     /// Counts the handshake of a client's connection, once, when it has ended well.
@@ -77,6 +77,21 @@ impl Stream {
     /// The state of OpenSSL; `None` without TLS.
     pub fn ssl(&self) -> Option<&SslRef> {
         self.channel().secured().map(|secured| secured.stream.ssl())
+    }
+
+    /// Returns `true` once TCP is established, over its link if there is one; never with QUIC.
+    pub fn is_open(&self) -> bool {
+        self.channel().wire().is_open()
+    }
+
+    /// Returns `true` once the handshake of TLS or QUIC has ended; never without.
+    pub fn is_secure(&self) -> bool {
+        match self.channel() {
+            Channel::Plain(_) => false,
+            Channel::Tls(tls) => tls.stream.ssl().is_init_finished(),
+            Channel::Quic(quic) => quic.handshake().is_ok(),
+            Channel::Simulated(connection) => connection.is_secure(),
+        }
     }
 
     fn secured_mut(&mut self) -> Option<&mut Secured> {

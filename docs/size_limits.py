@@ -40,11 +40,8 @@ def size_limits() -> Iterator[tuple[str, str, str]]:
     """Yields each limit: what it is about, its value, and the reason."""
     yield "clients of one population", _most(fields.Clients), "32-bit client numbers"
     kept = f"less {DESCRIPTORS_KEPT}: {FILES_OF_MANY - DESCRIPTORS_KEPT:,} of {FILES_OF_MANY:,}"
-    yield (
-        "clients of one agent",
-        f"the limit of open files, {kept}",
-        "`ulimit -n`; more agents play more clients",
-    )
+    files = f"the limit of open files, {kept}"
+    yield "clients of one agent", files, "`ulimit -n`; more agents play more clients"
     yield (
         "connections from one source address to one target",
         "28,232 with Linux's default ports",

@@ -109,12 +109,12 @@ pub struct Rounds {
     rule: AddressUse,
     seed: u64,
     /// One for each client of this agent.
-    clients: Vec<Round>,
+    clients: Vec<Attempts>,
 }
 
 /// A client's attempts since the last one that was not a failover.
 #[derive(Clone, Copy)]
-struct Round {
+struct Attempts {
     /// Place of the address among those of the target.
     place: u8,
     /// Addresses that have failed in this round.
@@ -134,7 +134,7 @@ impl Rounds {
                 let count = setup.addresses[setup.target(p, client)].len();
                 let turn = client as usize / setup.plan.populations[p].at.count;
                 // The first attempt uses the next place.
-                Round { place: ((turn + count - 1) % count) as u8, failed: 0 }
+                Attempts { place: ((turn + count - 1) % count) as u8, failed: 0 }
             }));
         }
         Self { rule, seed: setup.plan.seed, clients }

@@ -266,11 +266,12 @@ impl Client {
 
     /// Handles room for bytes, or the result of connecting.
     pub fn writable(&mut self, context: &mut Context) {
-        if self.phase == ClientPhase::Connecting {
-            return self.establish(context);
-        }
+        // Bytes of a handshake wait in the link too.
         if let (Some(stream), true) = (&mut self.stream, context.has_links) {
             stream.pass_on();
+        }
+        if self.phase == ClientPhase::Connecting {
+            return self.establish(context);
         }
         if self.stream.as_mut().is_some_and(Stream::takes_reading) {
             self.readable(context, false);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use mqtt::{Packet, Version};
 use testkit::{
-    Broker, BrokerMessage, Frames, LinkId, RecordKind, Records, Rng, in_frames, in_records,
+    Broker, BrokerMessage, Frames, LinkId, RecordKind, RecordReader, Rng, in_frames, in_records,
 };
 
 use super::feed::Feed;
@@ -62,7 +62,7 @@ struct PeerLine {
     /// Frames of the client.
     frames: Frames<true>,
     /// Records of the client, under its frames.
-    records: Records,
+    records: RecordReader,
 }
 
 impl Manner {
@@ -126,7 +126,7 @@ impl Peer {
         self.connections.extend(link.map(|link| (link, connection)));
         self.lines.insert(
             connection,
-            PeerLine { manner, speaks_nats, link, frames: Frames::New, records: Records::New },
+            PeerLine { manner, speaks_nats, link, frames: Frames::New, records: RecordReader::New },
         );
         if speaks_nats {
             self.nats.accept(connection, manner.conduct());

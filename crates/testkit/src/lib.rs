@@ -15,5 +15,5 @@ pub use broker::{
 };
 pub use frames::{Frames, in_frames};
 pub use pair::{Observed, Pair, PairToken};
-pub use records::{HEADER_BYTES, PAYLOAD_MAX, RecordKind, Records, in_records};
+pub use records::{HEADER_BYTES, PAYLOAD_MAX, RecordKind, RecordReader, in_records};
 pub use rng::{Rng, for_each_seed};

@@ -1,4 +1,4 @@
-//! Records on a connection that may have them, as those of TLS: a byte of kind, two of length, and
+//! RecordReader on a connection that may have them, as those of TLS: a byte of kind, two of length, and
 //! the payload. Each end begins with a greeting.
 
 use crate::Rng;
@@ -21,9 +21,9 @@ pub enum RecordKind {
     Update = 0x18,
 }
 
-/// Records of a client, as its peer reads them.
+/// RecordReader of a client, as its peer reads them.
 #[derive(Debug, Default)]
-pub enum Records {
+pub enum RecordReader {
     /// Nothing has arrived.
     #[default]
     New,
@@ -51,7 +51,7 @@ impl RecordKind {
     }
 }
 
-impl Records {
+impl RecordReader {
     /// Returns `true` if the connection has records.
     #[must_use]
     pub const fn are_open(&self) -> bool {

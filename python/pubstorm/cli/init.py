@@ -15,11 +15,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from pubstorm.contract.capabilities import TOPICS, Capabilities
-from pubstorm.contract.target import (
-    TARGET_ALLOWED,
-    Target,
-    parse_target,
-)
+from pubstorm.contract.target import TARGET_ALLOWED, Target, parse_target
 from pubstorm.errors import UsageError, meant
 from pubstorm.files import shipped
 from pubstorm.output import data_code, pour, say

@@ -12,10 +12,7 @@ from typing import Any
 from pubstorm.contract.commands import ActiveClients, Hello
 from pubstorm.contract.offered_load import lacks_stamps, target_of
 from pubstorm.contract.plan import HoldAction, Plan, PlannedPopulation, PublishAction
-from pubstorm.contract.protocol import (
-    ClosedPace,
-    OpenPace,
-)
+from pubstorm.contract.protocol import ClosedPace, OpenPace
 from pubstorm.contract.snapshot import FlowSnapshot
 from pubstorm.contract.sums import Pair, RunSum, total
 from pubstorm.fleet.programs import AgentProgram, Assignment

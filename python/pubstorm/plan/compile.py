@@ -17,10 +17,7 @@ from pydantic import BaseModel
 from pubstorm.contract import RATE_MIN_PER_S, plan, protocol
 from pubstorm.contract.offered_load import clients_at, most_at_a_target, target_of, template_of
 from pubstorm.contract.recorded import read_recorded
-from pubstorm.contract.target import (
-    SOURCES_MAX,
-    Target,
-)
+from pubstorm.contract.target import SOURCES_MAX, Target
 from pubstorm.contract.template import NUMERIC, Template, Variable, VariableKind
 from pubstorm.plan.stages import planned_stages
 from pubstorm.quantities import SECOND_NS, PartOf

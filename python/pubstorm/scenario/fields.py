@@ -24,15 +24,8 @@ from pydantic import (
 
 from pubstorm.contract import RATE_MAX_PER_S, RATE_MIN_PER_S
 from pubstorm.contract.capabilities import U16_MAX, MqttVersion
-from pubstorm.contract.protocol import (
-    IDENTIFIER_MAX,
-    U32_MAX,
-)
-from pubstorm.contract.target import (
-    Target,
-    parse_sources,
-    parse_targets,
-)
+from pubstorm.contract.protocol import IDENTIFIER_MAX, U32_MAX
+from pubstorm.contract.target import Target, parse_sources, parse_targets
 from pubstorm.contract.template import (
     RECORDED,
     MisplacedError,
@@ -571,15 +564,13 @@ MetricName = Annotated[Expression, BeforeValidator(metric_name), _json("metric")
 STOP_WORDS = ("failed", "invalid")
 StopLine = Annotated[Threshold | str, BeforeValidator(stop_line), _json("condition")]
 ThresholdLine = Annotated[Threshold, BeforeValidator(threshold), _json("threshold")]
+PAYLOAD_TYPES = ("string", "object", "array")
 Payload = Annotated[
     str | dict[str, Any] | list[Any],
     BeforeValidator(payload),
     TEMPLATE,
     WithJsonSchema(
-        {
-            "title": "template, mapping or list",
-            "anyOf": [{"type": "string"}, {"type": "object"}, {"type": "array"}],
-        }
+        {"title": "template, mapping or list", "anyOf": [{"type": t} for t in PAYLOAD_TYPES]}
     ),
 ]
 

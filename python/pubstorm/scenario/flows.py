@@ -10,10 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from pubstorm.contract.protocol import (
-    PlannedWill,
-    Property,
-)
+from pubstorm.contract.protocol import PlannedWill, Property
 from pubstorm.contract.template import Template
 from pubstorm.quantities import SECOND_NS, UnfitError
 from pubstorm.scenario.base import Part

@@ -18,10 +18,7 @@ from pubstorm.contract.protocol import (
     Property,
     Zmtp,
 )
-from pubstorm.contract.target import (
-    NATS_SCHEMES,
-    ZMQ_SCHEME,
-)
+from pubstorm.contract.target import NATS_SCHEMES, ZMQ_SCHEME
 from pubstorm.quantities import SECOND_NS, write_duration
 from pubstorm.scenario.addresses import ProxyProtocol
 from pubstorm.scenario.base import AnyOf, Part

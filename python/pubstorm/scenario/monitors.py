@@ -11,10 +11,7 @@ from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validat
 from pydantic_core import CoreSchema
 
 from pubstorm.contract import SourceKind
-from pubstorm.contract.target import (
-    Target,
-    parse_target,
-)
+from pubstorm.contract.target import Target, parse_target
 from pubstorm.metrics import names_of
 from pubstorm.metrics.monitors import CLOCK_BOUND
 from pubstorm.quantities import SECOND_NS, UnfitError

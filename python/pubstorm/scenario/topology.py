@@ -10,10 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from pubstorm.contract.protocol import (
-    REPLICAS_MAX,
-    PlannedStream,
-)
+from pubstorm.contract.protocol import REPLICAS_MAX, PlannedStream
 from pubstorm.contract.template import Template
 from pubstorm.contract.template import VariableKind as TemplateKind
 from pubstorm.quantities import SECOND_NS, UnfitError, describe, write_duration

@@ -11,11 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubstorm.contract.histogram import Histogram, HistogramSum
-from pubstorm.contract.protocol import (
-    HistogramPayload,
-    OpenPace,
-    SizeBin,
-)
+from pubstorm.contract.protocol import HistogramPayload, OpenPace, SizeBin
 from pubstorm.contract.template import STAMP_BYTES
 from pubstorm.fleet.zmq_agent.agent import AgentShard, ShardArguments
 from pubstorm.fleet.zmq_agent.publisher import NEVER_NS, STAMP, Messages, Pacer, Tempo

@@ -9,10 +9,7 @@ import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.plan import Plan, PlannedPsk, PlannedTls
-from pubstorm.contract.target import (
-    Target,
-    parse_target,
-)
+from pubstorm.contract.target import Target, parse_target
 from pubstorm.errors import ScenarioError
 from pubstorm.host.keys.certificates import Authority, CertificateDates
 from pubstorm.host.keys.clients import check_host_files

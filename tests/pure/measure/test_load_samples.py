@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from pubstorm.contract import Sample
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import Plan, PlannedPopulation
-from pubstorm.contract.protocol import (
-    ClosedPace,
-    FixedPayload,
-    OpenPace,
-    PlannedPublication,
-)
+from pubstorm.contract.protocol import ClosedPace, FixedPayload, OpenPace, PlannedPublication
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.measure.recorder import OPEN_MAX
 from pubstorm.metrics.monitors import unit_of

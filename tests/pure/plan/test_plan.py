@@ -9,13 +9,7 @@ from pydantic import ValidationError
 from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.offered_load import clients_at, most_at_one
 from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan
-from pubstorm.contract.protocol import (
-    ClosedPace,
-    GaussianPayload,
-    Mqtt,
-    OpenPace,
-    TextPayload,
-)
+from pubstorm.contract.protocol import ClosedPace, GaussianPayload, Mqtt, OpenPace, TextPayload
 from pubstorm.contract.target import Target
 from pubstorm.host.binaries import offered_load
 from pubstorm.plan import compile_plan, placed_plan, provisional_plan

@@ -10,10 +10,7 @@ import pytest
 
 from pubstorm.contract.offered_load import carries_stamp, payload_bytes_max
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.protocol import (
-    OpenPace,
-    RecordedPayload,
-)
+from pubstorm.contract.protocol import OpenPace, RecordedPayload
 from pubstorm.contract.recorded import RecordedMessage, write_recorded
 from pubstorm.errors import ScenarioError
 from pubstorm.fleet.site import FOLDER, PlanFiles

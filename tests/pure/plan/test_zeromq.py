@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.commands import ActiveClients
 from pubstorm.contract.plan import Plan, PlannedLifetime
-from pubstorm.contract.protocol import (
-    Mqtt,
-    OpenPace,
-    Zmtp,
-)
-from pubstorm.contract.target import (
-    PublisherTarget,
-    Target,
-)
+from pubstorm.contract.protocol import Mqtt, OpenPace, Zmtp
+from pubstorm.contract.target import PublisherTarget, Target
 from pubstorm.errors import ScenarioError, UsageError
 from pubstorm.host.binaries import offered_load
 from pubstorm.host.keys.clients import check_host_files

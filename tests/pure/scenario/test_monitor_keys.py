@@ -9,10 +9,7 @@ import pytest
 import yaml
 
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.target import (
-    PublisherTarget,
-    Target,
-)
+from pubstorm.contract.target import PublisherTarget, Target
 from pubstorm.errors import ScenarioError
 from pubstorm.host.members import LocalProcesses
 from pubstorm.measure.monitors import MonitorError

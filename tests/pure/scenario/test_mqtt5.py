@@ -6,12 +6,7 @@ import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.protocol import (
-    Mqtt,
-    PlannedAuthentication,
-    PlannedSubscription,
-    Property,
-)
+from pubstorm.contract.protocol import Mqtt, PlannedAuthentication, PlannedSubscription, Property
 from pubstorm.scenario import parse_scenario
 from tests.pure.scenario.bases import SMALL, changed, plan_of
 

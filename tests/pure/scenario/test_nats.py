@@ -13,11 +13,7 @@ from pubstorm.contract.protocol import (
     PlannedSubscription,
     Property,
 )
-from pubstorm.contract.target import (
-    NatsTarget,
-    Target,
-    parse_target,
-)
+from pubstorm.contract.target import NatsTarget, Target, parse_target
 from pubstorm.errors import ScenarioError
 from pubstorm.plan import provisional_plan
 from pubstorm.quantities import SECOND_NS

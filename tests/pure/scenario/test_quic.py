@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.target import (
-    Target,
-    parse_target,
-)
+from pubstorm.contract.target import Target, parse_target
 from pubstorm.errors import ScenarioError
 from pubstorm.scenario import parse_scenario
 from tests.pure.scenario.bases import plan_of

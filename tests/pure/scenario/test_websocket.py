@@ -6,10 +6,7 @@ import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.plan import Header
-from pubstorm.contract.target import (
-    Target,
-    parse_target,
-)
+from pubstorm.contract.target import Target, parse_target
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.document import redacted_text
 from tests.pure.scenario.bases import WEBSOCKET, plan_of

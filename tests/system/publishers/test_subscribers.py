@@ -14,11 +14,7 @@ from pubstorm.contract.plan import (
     PublishAction,
     RemoveClients,
 )
-from pubstorm.contract.protocol import (
-    FixedPayload,
-    PlannedSubscription,
-    Zmtp,
-)
+from pubstorm.contract.protocol import FixedPayload, PlannedSubscription, Zmtp
 from pubstorm.fleet.programs import CurveKeys
 from pubstorm.fleet.zmq_agent.publisher import STAMP
 from tests.system.publishers.conftest import (

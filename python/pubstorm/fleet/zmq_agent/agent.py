@@ -41,10 +41,7 @@ from pubstorm.contract.commands import (
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.offered_load import target_of, template_of
 from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedStage
-from pubstorm.contract.protocol import (
-    PlannedPublication,
-    Zmtp,
-)
+from pubstorm.contract.protocol import PlannedPublication, Zmtp
 from pubstorm.contract.reasons import Reason
 from pubstorm.contract.snapshot import (
     Answer,

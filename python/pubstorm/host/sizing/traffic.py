@@ -10,10 +10,7 @@ from math import ceil
 
 from pubstorm.contract.offered_load import FlapLoad, FlowLoad, OfferedLoad, Opening, PhaseLoad
 from pubstorm.contract.plan import ConnectAction, Plan, PlannedPopulation, PlannedStage
-from pubstorm.contract.protocol import (
-    OpenPace,
-    PlannedPublication,
-)
+from pubstorm.contract.protocol import OpenPace, PlannedPublication
 from pubstorm.host.binaries import offered_load
 from pubstorm.host.calibration import MICROSECONDS, Costs
 from pubstorm.quantities import SECOND_NS

@@ -14,10 +14,7 @@ from typing import Any
 
 from pubstorm.contract import TARGET_BROKER, Source
 from pubstorm.contract.plan import Plan, PublishAction
-from pubstorm.contract.target import (
-    Target,
-    parse_target,
-)
+from pubstorm.contract.target import Target, parse_target
 from pubstorm.host.children import parent_death_prefix
 from pubstorm.host.deputy.remote import RemoteMachine
 from pubstorm.host.machine import Machine

@@ -12,10 +12,7 @@ from dataclasses import replace
 
 from pubstorm.contract import Source
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.target import (
-    Target,
-    parse_target,
-)
+from pubstorm.contract.target import Target, parse_target
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.quantities import SECOND_NS
 from pubstorm.result import ObserverTraffic

@@ -11,10 +11,7 @@ from types import MappingProxyType
 
 from pubstorm.contract.commands import ActiveClients
 from pubstorm.contract.plan import ChangeRate, Plan
-from pubstorm.contract.protocol import (
-    OpenPace,
-    PlannedPublication,
-)
+from pubstorm.contract.protocol import OpenPace, PlannedPublication
 from pubstorm.measure.ledger import Ledger
 from pubstorm.measure.run_log import AppliedChange
 from pubstorm.quantities import SECOND_NS

@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 
 from pubstorm.contract.offered_load import holds_stamp, template_of
 from pubstorm.contract.plan import Plan, PlannedPopulation
-from pubstorm.contract.protocol import (
-    PlannedPublication,
-    RecordedPayload,
-)
+from pubstorm.contract.protocol import PlannedPublication, RecordedPayload
 from pubstorm.contract.recorded import kept_count, kept_templates, read_recorded
 from pubstorm.contract.template import RECORDED, Template, Variable, VariableKind, run_tags
 

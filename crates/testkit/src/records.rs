@@ -1,4 +1,4 @@
-//! RecordReader on a connection that may have them, as those of TLS: a byte of kind, two of length, and
+//! Records on a connection that may have them, as those of TLS: a byte of kind, two of length, and
 //! the payload. Each end begins with a greeting.
 
 use crate::Rng;
@@ -21,7 +21,7 @@ pub enum RecordKind {
     Update = 0x18,
 }
 
-/// RecordReader of a client, as its peer reads them.
+/// Records of a client, as its peer reads them.
 #[derive(Debug, Default)]
 pub enum RecordReader {
     /// Nothing has arrived.

@@ -78,7 +78,8 @@ def test_a_target_under_tls_has_a_scheme_and_a_port_of_its_own(
         (
             "amqp://b",
             "this version speaks MQTT (mqtt://, under TLS mqtts://), MQTT over WebSocket (ws://, "
-            "under TLS wss://), NATS (nats://, under TLS natss://) and ZeroMQ (zmq://)",
+            "under TLS wss://), MQTT over QUIC (quic://), NATS (nats://, under TLS natss://) and "
+            "ZeroMQ (zmq://)",
         ),
     ],
 )

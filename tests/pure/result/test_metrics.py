@@ -18,8 +18,8 @@ from pubstorm.metrics.metric import READING_STATISTICS
 from pubstorm.quantities import UnfitError
 from pubstorm.result import PhasePopulation, PopulationResult, StagePopulation
 
-ASKED = re.compile(r'(?:_of|listed|_columns|_lines)\("([a-z ]+)"')
-"""A table of the registry that the program asks for."""
+ASKED = re.compile(r'(?:(?:_of|listed|_columns|_lines)\(|\("[A-Z][\w ]*", )"([a-z ]+)"')
+"""A table of the registry that the program asks for, by a call or beside its title in a list."""
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,9}", fullmatch=True)
 SPANS = st.none() | st.from_regex(r"[+A-Za-z-]([ @=.A-Za-z0-9]{0,8}[A-Za-z0-9])?", fullmatch=True)
 LABELS = st.just("") | st.from_regex(r'\{a="[ @.=<a-z]{0,6}"\}', fullmatch=True)

@@ -23,7 +23,9 @@ from pubstorm.host.sockets import RANGE_VARIABLE
 from tests.kit.runs import ANY_SPEED, brokers_in
 
 ROOT = Path(__file__).parents[3]
-WHEEL_BYTES_MAX = 15_000_000
+WHEEL_BYTES_MAX = 18_000_000
+"""Size of a wheel with the programs of the gate, which are built without LTO and take more than
+those of a release. `scripts/build-wheels` allows 15 MB for these."""
 PLATFORM = "manylinux_2_17_x86_64"
 BESIDE = (
     "click==8.1.8",

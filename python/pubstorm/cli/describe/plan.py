@@ -178,7 +178,7 @@ def _conditions(link: ScenarioNetwork | LinkKeys, of: str) -> str:
 
 def _client_links(population: PlannedPopulation) -> Iterator[str]:
     for each in population.link:
-        keys = LinkKeys(
+        keys = LinkKeys.model_construct(
             delay=each.delay_ns, jitter=each.jitter_ns, loss=each.loss, rate=each.bits_per_s
         )
         at = f" from {write_duration(each.after_ns)} of a stage on" if each.after_ns else ""

@@ -23,6 +23,8 @@ class Segment:
     """Place of the first byte in its direction."""
     data: bytes
     to_server: bool = True
+    ends: bool = False
+    """True for the segment that ends its direction (FIN)."""
 
 
 def segments(
@@ -48,7 +50,13 @@ def write_pcap(path: Path, found: Sequence[Segment]) -> Path:
         frames.append(
             (
                 segment.at_ns,
-                _frame(segment.client, segment.to_server, segment.offset, 0x18, segment.data),
+                _frame(
+                    segment.client,
+                    segment.to_server,
+                    segment.offset,
+                    0x11 if segment.ends else 0x18,
+                    segment.data,
+                ),
             )
         )
     with path.open("wb") as file:
@@ -88,6 +96,9 @@ def publish(topic: str, payload: bytes, qos: int = 0, flags: int = 0, v5: bool =
 def subscribe(filters: Sequence[tuple[str, int]]) -> bytes:
     """Returns a SUBSCRIBE."""
     return _packet(0x82, b"\0\1" + b"".join(_text(f) + bytes([qos]) for f, qos in filters))
+
+
+DISCONNECT = b"\xe0\0"
 
 
 def _text(text: str) -> bytes:

@@ -1,18 +1,18 @@
-//! Files of recorded messages: the messages of this agent's clients, read once at the start. The
-//! controller checks these files before, with more detail.
+//! Files of recorded messages and sessions: those of this agent's clients, read once at the start.
+//! The controller checks these files before, with more detail.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use plan::{
     Payload, Plan, Played, Population, Publication, RecordedBuilder, RecordedError, RecordedRow,
-    Recording, Shard,
+    Recording, SessionRow, SessionsBuilder, SessionsError, SessionsRecording, Shard,
 };
 
-/// Failure to read the recorded messages of a population.
+/// Failure to read the recorded messages or sessions of a population.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
-    /// The file cannot be read, or a row is not one of recorded messages.
+    /// The file cannot be read, or a row is none of its kind.
     #[error("{file}: {error}")]
     File {
         /// Path of the file.
@@ -30,9 +30,19 @@ pub enum RecordingError {
         /// Cause.
         error: Box<RecordedError>,
     },
+    /// A session that cannot be played.
+    #[error("{file}, line {line}: {error}")]
+    Session {
+        /// Path of the file.
+        file: String,
+        /// Its line.
+        line: u64,
+        /// Cause.
+        error: SessionsError,
+    },
 }
 
-/// Reads the recorded messages of a plan, and gives them to its publications.
+/// Reads the recorded messages and sessions of a plan, and gives them to its populations.
 ///
 /// # Errors
 /// The index of a population, and what is wrong with its file.
@@ -41,6 +51,13 @@ pub fn bind(plan: &Plan, shard: Shard) -> Result<(), (usize, RecordingError)> {
         let files: BTreeSet<&str> = recorded(population).map(|(_, of)| of.file.as_str()).collect();
         for file in files {
             read(file, (population, plan.seed), shard).map_err(|error| (p, error))?;
+        }
+        let recording =
+            population.lifetime.as_ref().and_then(|lifetime| lifetime.recorded.as_ref());
+        if let Some(recording) = recording {
+            let Population { first, clients, .. } = *population;
+            let played = Played { shard, first, clients };
+            read_sessions(recording, plan.seed, &played).map_err(|error| (p, error))?;
         }
     }
     Ok(())
@@ -89,6 +106,26 @@ fn read(file: &str, of: (&Population, u64), shard: Shard) -> Result<(), Recordin
     Ok(())
 }
 
+/// Reads a file of sessions.
+fn read_sessions(
+    recording: &SessionsRecording,
+    seed: u64,
+    played: &Played,
+) -> Result<(), RecordingError> {
+    let file = || recording.file.clone();
+    let failed = |error| RecordingError::File { file: file(), error };
+    let mut builder = SessionsBuilder::new(recording, seed, played);
+    let mut rows = csv::Reader::from_path(&recording.file).map_err(failed)?.into_deserialize();
+    while let Some(row) = rows.next() {
+        let row: SessionRow = row.map_err(failed)?;
+        let line = rows.reader().position().line().saturating_sub(1);
+        let refused = |error| RecordingError::Session { file: file(), line, error };
+        builder.push(&row).map_err(refused)?;
+    }
+    recording.sessions.set(&Arc::new(builder.build()));
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -130,6 +167,31 @@ mod tests {
         assert_eq!(topics, ["a/0", "b", "a/2", "b", "a/4"]);
     }
 
+    /// The sessions of two recorded clients in a file with these rows, played by three clients.
+    fn sessions(rows: &str, name: &str) -> Result<Vec<bool>, RecordingError> {
+        let path = std::env::temp_dir().join(format!("{name}-{}.csv", std::process::id()));
+        std::fs::write(&path, format!("client,from_ns,until_ns\n{rows}")).unwrap();
+        let recording = serde_json::json!({"file": path, "first": 0, "clients": 2, "shift_ns": 0});
+        let recording: SessionsRecording = serde_json::from_value(recording).unwrap();
+        let played = Played { shard: Shard::WHOLE, first: 0, clients: 3 };
+        let read = read_sessions(&recording, 1, &played);
+        std::fs::remove_file(&path).unwrap();
+        read?;
+        let sessions = recording.sessions.get().unwrap();
+        Ok((0..3).map(|client| sessions.begins_offline(client)).collect())
+    }
+
+    #[test]
+    fn a_file_of_sessions_says_who_is_there_at_the_start() {
+        let found = sessions("0,0,50\n1,7,\n0,90,\n", "sessions").unwrap();
+        assert_eq!(found, [false, true, false]);
+        let error = sessions("0,0,50\n0,40,60\n", "sessions-wrong").unwrap_err();
+        let RecordingError::Session { line: 3, error, .. } = error else {
+            panic!("the third line is wrong: {error}")
+        };
+        assert_eq!(error, SessionsError::Order(0, 40, 50));
+    }
+
     #[test]
     fn a_wrong_row_is_named_with_its_line() {
         let wrong = played(format!("{HEAD}0,0,t,50,0,false\n5,7,t,50,0,false\n").as_bytes(), "row");
@@ -151,6 +213,7 @@ mod tests {
         ) {
             let head = if has_head { HEAD } else { "" };
             let _ = played(&[head.as_bytes(), &content].concat(), "any");
+            let _ = sessions(&String::from_utf8_lossy(&content), "any-sessions");
         }
     }
 }

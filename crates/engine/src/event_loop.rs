@@ -297,6 +297,8 @@ impl EventLoop {
         if at_ns < self.since_ns {
             self.catch_up();
         }
+        let Context { lifetimes, publishing, .. } = &mut self.context;
+        lifetimes.begin_stage(publishing.as_ref(), self.joins_from_ns);
         changes.into_iter().for_each(|change| self.add_change(change));
         if let Some(excluded) = exclusions {
             self.exclude_from_loss(excluded);

@@ -13,6 +13,7 @@ use crate::model::{Action, Bridges, Change, Flapping, Lifetime, Plan, PlannedSta
 use crate::record::stamp::{PUBLICATIONS_MAX, STAMP_BYTES};
 use crate::schedule::order::ROUND_MAX;
 use crate::schedule::rate_profile::{POINTS_MAX, RatePoint};
+use crate::schedule::sessions::SessionsRecording;
 use crate::schedule::tempo::Tempo;
 use crate::text::template::{Place, TemplateError};
 
@@ -221,9 +222,14 @@ impl Population {
         self.check_templates(path)?;
         self.check_round_trips(path)?;
         self.check_link(path)?;
-        if let Some(Lifetime { min_ns, max_ns, .. }) = self.lifetime {
-            require(0 < min_ns && min_ns <= max_ns, &format!("{path}.lifetime"), || {
+        if let Some(Lifetime { min_ns, max_ns, recorded, .. }) = &self.lifetime {
+            let path = format!("{path}.lifetime");
+            require(0 < *min_ns && min_ns <= max_ns, &path, || {
                 format!("found {min_ns} to {max_ns} ns, allowed is from > 0 to as much or more")
+            })?;
+            let is_possible = |of: &SessionsRecording| of.clients > 0 && of.first <= self.first;
+            require(recorded.as_ref().is_none_or(is_possible), &path, || {
+                "needed are recorded clients, the first of them not after the first client".into()
             })?;
         }
         if let Some(Flapping { min_ns, max_ns, .. }) = self.flapping {
@@ -411,7 +417,8 @@ mod tests {
     fn lives_that_cannot_be_drawn_are_refused() {
         for (min_ns, max_ns, allowed) in [(1, 1, true), (1, 9, true), (0, 9, false), (9, 8, false)]
         {
-            let lifetime = Some(Lifetime { min_ns, max_ns, offline_ns: None });
+            let (offline_ns, recorded) = (None, None);
+            let lifetime = Some(Lifetime { min_ns, max_ns, offline_ns, recorded });
             let population = Population { lifetime, ..fan_out::tests::population(1, 0, &[]) };
             assert_eq!(population.check("p", 1).is_ok(), allowed, "{min_ns} to {max_ns}");
         }

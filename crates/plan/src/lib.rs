@@ -23,6 +23,7 @@ mod schedule {
     //! each agent draws.
 
     pub mod attachment;
+    pub mod clones;
     pub mod lifetime;
     pub mod order;
     pub mod pacer;
@@ -30,6 +31,7 @@ mod schedule {
     pub mod random;
     pub mod rate_profile;
     pub mod recorded;
+    pub mod sessions;
     pub mod shard;
     pub mod tempo;
 }
@@ -93,6 +95,7 @@ pub use record::stamp::{
     INCARNATION_PLACES, INCARNATIONS, PUBLICATIONS_MAX, STAMP_BYTES, STAMP_PROPERTY, Stamp,
     StreamId,
 };
+pub use schedule::clones::ReadOnce;
 pub use schedule::order::{ROUND_MAX, Variants};
 pub use schedule::pacer::{Pacer, payload_bytes};
 pub use schedule::quota::quota;
@@ -100,6 +103,9 @@ pub use schedule::random::Random;
 pub use schedule::rate_profile::RatePoint;
 pub use schedule::recorded::{
     Played, Recorded, RecordedBuilder, RecordedError, RecordedRow, Recording,
+};
+pub use schedule::sessions::{
+    RecordedSessions, SessionRow, SessionsBuilder, SessionsError, SessionsRecording,
 };
 pub use schedule::shard::Shard;
 pub use schedule::tempo::Tempo;

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::rate_profile::RatePoint;
+use crate::schedule::sessions::SessionsRecording;
 use crate::text::rows::Rows;
 use crate::text::template::Template;
 use addresses::{AddressUse, PlannedProxyProtocol};
@@ -344,7 +345,7 @@ pub enum End {
 }
 
 /// Session lifetime of clients: each client draws a time for each session, and then disconnects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lifetime {
     /// Shortest time, in nanoseconds.
@@ -356,6 +357,10 @@ pub struct Lifetime {
     /// Time offline between two sessions of a client, in nanoseconds; `None` if it does not return.
     #[serde(deserialize_with = "bounds::some_number")]
     pub offline_ns: Option<u64>,
+    /// Recorded sessions, which clients play in publish stages instead of times that they draw. The
+    /// other times are then means. `None`: clients draw.
+    #[serde(default)]
+    pub recorded: Option<SessionsRecording>,
 }
 
 /// Flapping subscriptions: each client draws a time for each time that it is subscribed, and then

@@ -1,7 +1,10 @@
 //! A case: a plan, changes beyond it, how many agents play it, and the weather.
 
+use std::sync::Arc;
+
 use plan::{Action, ChangeAction, Command, Plan, Population};
 
+use super::features::recordings::RecordedFiles;
 use super::weather::{Climate, S, Weather};
 use testkit::plans::{self, stage};
 
@@ -20,13 +23,15 @@ pub struct Case {
     pub climate: Climate,
     /// The weather.
     pub weather: Weather,
+    /// Files of the recording that a population plays; `None` without one.
+    pub files: Option<Arc<RecordedFiles>>,
 }
 
 impl Case {
     /// A plan for one agent, without changes.
     pub fn playing(plan: Plan, climate: Climate, weather: Weather) -> Self {
         let (changes, exclusions) = (Vec::new(), Vec::new());
-        Self { plan, changes, exclusions, agents: 1, climate, weather }
+        Self { plan, changes, exclusions, agents: 1, climate, weather, files: None }
     }
 
     /// Returns `true` if clients of two populations share identifiers.

@@ -41,7 +41,8 @@ impl Case {
             weather.latency_max_ns = 20 * MS;
         }
         let agents = 1 + rng.below(3) as u32;
-        let mut case = Self { plan, changes, exclusions: Vec::new(), agents, climate, weather };
+        let (exclusions, files) = (Vec::new(), None);
+        let mut case = Self { plan, changes, exclusions, agents, climate, weather, files };
         FEATURES[..features].iter().for_each(|feature| (feature.draw)(&mut case, seed));
         case
     }
@@ -69,7 +70,7 @@ fn population(rng: &mut Rng, index: usize, count: usize, climate: Climate) -> Po
         let min_ns = 50 * MS + rng.bits() % S;
         let offline_ns = rng.chance(70).then(|| 20 * MS + rng.bits() % S);
         population.lifetime =
-            Some(Lifetime { min_ns, max_ns: min_ns + rng.bits() % S, offline_ns });
+            Some(Lifetime { min_ns, max_ns: min_ns + rng.bits() % S, offline_ns, recorded: None });
     }
     if rng.chance(70) {
         for _ in 0..1 + rng.below(2) {

@@ -4,12 +4,14 @@
 pub mod addresses;
 pub mod authentication;
 pub mod counts;
+mod data;
 pub mod expiry;
 pub mod flapping;
 pub mod groups;
 pub mod limits;
 pub mod links;
 pub mod nats;
+pub mod recordings;
 pub mod round_trips;
 mod sessions;
 mod unchecked;
@@ -28,7 +30,7 @@ pub struct Feature {
 
 /// All features in the order of their introduction: the case that a seed once had is drawn with the
 /// first of them only.
-pub const FEATURES: [Feature; 19] = [
+pub const FEATURES: [Feature; 21] = [
     unchecked(unchecked::draw_exclusions),
     unchecked(unchecked::draw_websockets),
     unchecked(unchecked::draw_versions),
@@ -48,6 +50,8 @@ pub const FEATURES: [Feature; 19] = [
     Feature { draw: counts::draw, check: counts::check },
     Feature { draw: links::draw, check: links::check },
     Feature { draw: addresses::draw, check: addresses::check },
+    unchecked(data::draw),
+    Feature { draw: recordings::draw, check: recordings::check },
 ];
 
 const fn unchecked(draw: fn(&mut Case, u64)) -> Feature {

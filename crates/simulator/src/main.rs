@@ -216,6 +216,7 @@ fn a_run_of_thirty_days_keeps_every_timer() {
         min_ns: 30 * minute_ns,
         max_ns: 90 * minute_ns,
         offline_ns: Some(minute_ns),
+        recorded: None,
     });
     plan.populations = vec![publisher, subscriber, idle];
     plan.populations.iter_mut().for_each(|population| population.keep_alive_s = 100);

@@ -9,6 +9,7 @@ mod flapping;
 mod limits;
 mod nats;
 mod outcomes;
+mod replay;
 mod retained;
 mod sessions;
 mod surplus;

@@ -128,6 +128,19 @@ class PlannedTls(Frozen):
         return self if self.passphrase is None else self.model_copy(update={"passphrase": REDACTED})
 
 
+class SessionsRecording(Frozen):
+    """Recorded sessions of the clients of a population."""
+
+    file: str
+    """Path of the file of recorded sessions."""
+    first: U62
+    """Client number `{n}` of the first recorded client."""
+    clients: U32
+    """Number of recorded clients: client `c` plays recorded client `c % clients`."""
+    shift_ns: U62
+    """Clients beyond the recorded ones are later by up to this time, in nanoseconds."""
+
+
 class PlannedLifetime(Frozen):
     """Session lifetime: each client draws a time for each session, and then disconnects."""
 
@@ -138,6 +151,9 @@ class PlannedLifetime(Frozen):
     offline_ns: U62 | None
     """Time that a client stays offline between two sessions, in nanoseconds; null: it does not
     return."""
+    recorded: SessionsRecording | None = None
+    """Recorded sessions, which clients play in publish stages instead of times that they draw. The
+    other times are then means. Null: clients draw."""
 
     @property
     def share_there(self) -> float:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Generic, NamedTuple, TypeVar
 
 from pubstorm.contract.template import (
     SAVE_HINT,
@@ -33,6 +33,7 @@ BYTES_MAX = 256_000_000
 RECORD_HINT = "pubstorm record writes such a file"
 NUMBERS = frozenset({VariableKind.NUMBER, VariableKind.REMAINDER, VariableKind.QUOTIENT})
 RETAINED = {"true": True, "false": False}
+Row = TypeVar("Row")
 
 
 class RecordedMessage(NamedTuple):
@@ -116,12 +117,31 @@ def read_recorded(path: str) -> RecordedFile:
 
 def recorded_messages(path: str) -> Iterator[RecordedMessage]:
     """Yields the messages of a file. Raises RowsError."""
+    return rows_in(path, RowsKind("messages", HEADINGS, MESSAGES_MAX, _message))
+
+
+@dataclass(frozen=True)
+class RowsKind(Generic[Row]):
+    """A kind of files with a row for each thing that was recorded."""
+
+    things: str
+    """Word for the things."""
+    headings: Sequence[str]
+    """Columns."""
+    most: int
+    """Most rows of a file."""
+    typed: Callable[[list[str]], Row]
+    """Returns the thing of a row, or raises ValueError with the words of a message."""
+
+
+def rows_in(path: str, kind: RowsKind[Row]) -> Iterator[Row]:
+    """Yields the rows of a file. Raises RowsError."""
     try:
         with (
             opened(Path(path), follows_links=True) as content,
             io.TextIOWrapper(content, encoding="utf-8", newline="") as file,
         ):
-            yield from _messages(file, path)
+            yield from _rows(file, path, kind)
     except UnicodeDecodeError:
         raise RowsError(f"found bytes in {path} that are not UTF-8", SAVE_HINT) from None
     except OSError as error:
@@ -175,23 +195,24 @@ def _facts(path: str, _changed_ns: int, _size_bytes: int) -> RecordedFile:
     return found
 
 
-def _messages(file: IO[str], path: str) -> Iterator[RecordedMessage]:
+def _rows(file: IO[str], path: str, kind: RowsKind[Row]) -> Iterator[Row]:
     reader = csv.reader(file, strict=True)
     try:
-        headings = tuple(next(reader, ()))
-        if headings != HEADINGS:
-            allowed = ",".join(HEADINGS)
-            shown = ",".join(headings)[:80]
+        headings = next(reader, [])
+        if tuple(headings) != tuple(kind.headings):
+            shown, allowed = ",".join(headings)[:80], ",".join(kind.headings)
             wrong = f"found the headings {shown!r} in {path}, needed are {allowed}"
             raise RowsError(wrong, RECORD_HINT)
         for row in reader:
             try:
-                yield _message(row)
+                if len(row) != len(kind.headings):
+                    raise ValueError(f"{len(row)} values, allowed are {len(kind.headings)}")
+                yield kind.typed(row)
             except ValueError as error:
                 found = f"found {error} in line {reader.line_num} of {path}"
                 raise RowsError(found, RECORD_HINT) from None
-            if reader.line_num > MESSAGES_MAX + 1:
-                found = f"found more than {MESSAGES_MAX:,} messages in {path}"
+            if reader.line_num > kind.most + 1:
+                found = f"found more than {kind.most:,} {kind.things} in {path}"
                 raise RowsError(f"{found}, allowed are as many", "record for a shorter time")
     except csv.Error as error:
         wrong = f"found no comma-separated values in line {reader.line_num} of {path}: {error}"
@@ -199,8 +220,6 @@ def _messages(file: IO[str], path: str) -> Iterator[RecordedMessage]:
 
 
 def _message(row: list[str]) -> RecordedMessage:
-    if len(row) != len(HEADINGS):
-        raise ValueError(f"{len(row)} values, allowed are {len(HEADINGS)}")
     after_ns, client, topic, size_bytes, qos, retain = row
     if retain not in RETAINED:
         raise ValueError(f"retain {retain!r}, allowed are true and false")

@@ -126,16 +126,21 @@ def _moved(population: PlannedPopulation) -> PlannedPopulation:
     if rows is not None:
         rows = rows.model_copy(update={"file": _there(rows.file)})
     if tls is not None:
-        changes: dict[str, object] = {
+        paths: dict[str, object] = {
             name: _there(path)
             for name in ("ca", "certificate", "key")
             if (path := getattr(tls, name)) is not None
         }
         if tls.psk is not None:
-            changes["psk"] = tls.psk.model_copy(update={"file": _there(tls.psk.file)})
-        tls = tls.model_copy(update=changes)
+            paths["psk"] = tls.psk.model_copy(update={"file": _there(tls.psk.file)})
+        tls = tls.model_copy(update=paths)
+    lifetime = population.lifetime
+    if lifetime is not None and lifetime.recorded is not None:
+        recorded = lifetime.recorded.model_copy(update={"file": _there(lifetime.recorded.file)})
+        lifetime = lifetime.model_copy(update={"recorded": recorded})
     publications = tuple(map(_moved_publication, population.publications))
-    return population.model_copy(update={"rows": rows, "tls": tls, "publications": publications})
+    changes = {"rows": rows, "tls": tls, "lifetime": lifetime, "publications": publications}
+    return population.model_copy(update=changes)
 
 
 def _moved_publication(publication: PlannedPublication) -> PlannedPublication:
@@ -152,6 +157,8 @@ def _shared(plan: Plan) -> Iterator[tuple[str, Path]]:
         tls = population.tls
         paths = [population.rows.file] if population.rows is not None else []
         paths += {each.recorded.file for each in population.publications if each.recorded}
+        if population.lifetime is not None and population.lifetime.recorded is not None:
+            paths.append(population.lifetime.recorded.file)
         if tls is not None:
             paths += [path for path in (tls.ca, tls.psk and tls.psk.file) if path]
             if _has_one_certificate(tls):

@@ -34,7 +34,7 @@ from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.quantities import SECOND_NS
 from pubstorm.result.samples import Keeper
 from pubstorm.result.timeline import Timeline
-from pubstorm.result.timeline.cells import Measure
+from pubstorm.result.timeline.cells import CONNECT_MEASURES, Measure
 from pubstorm.result.timeline.rows import COUNTS, GAUGES, Count, Gauge, Row
 
 OPEN_MAX = 8
@@ -200,6 +200,8 @@ class LoadSampler:
                 **_latencies("latency", self._latency(indices, histograms)),
                 **_latencies("round_trip", _joined(histograms, "round trip", indices)),
             }
+            for phase in CONNECT_MEASURES:
+                figures |= _latencies(phase, _joined(histograms, phase, indices))
             for metric, value in figures.items():
                 yield Sample(source, metric, at_s, value)
         for number, part in enough.items():

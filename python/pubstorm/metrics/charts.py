@@ -140,6 +140,16 @@ PAGE = (
         log=True,
     ),
     Chart(
+        "connecting",
+        "Phases of connecting",
+        "The 99th percentile of each phase in each interval: TCP, the handshake of TLS or QUIC, "
+        "the broker's acceptance, and the subscriptions. A phase that no client ended in an "
+        "interval has no point. The scale is logarithmic.",
+        "time p99 (ms, logarithmic)",
+        "population",
+        log=True,
+    ),
+    Chart(
         "behind",
         "Missing, skipped and waiting messages",
         "Missing: passed over in a stream and not filled so far. In flight: sent and not yet "

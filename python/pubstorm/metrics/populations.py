@@ -499,6 +499,7 @@ POPULATIONS: tuple[Metric, ...] = (
             f"connect_{phase}",
             better="lower",
             columns=(ReportColumn("connecting", head, ("mean", "p99"), makes_rows=True),),
+            lines=(Line("page", "connecting", head, "p99"),),
             export=export,
         )
         for phase, head, export in (

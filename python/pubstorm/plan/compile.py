@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from pubstorm.contract import RATE_MIN_PER_S, plan, protocol
 from pubstorm.contract.offered_load import clients_at, most_at_a_target, target_of, template_of
 from pubstorm.contract.recorded import read_recorded
+from pubstorm.contract.sessions import read_sessions
 from pubstorm.contract.target import SOURCES_MAX, Target
 from pubstorm.contract.template import NUMERIC, Template, Variable, VariableKind
 from pubstorm.plan.stages import planned_stages
@@ -313,12 +314,28 @@ def _lifetime(scenario: Scenario, played: PopulationShare) -> plan.PlannedLifeti
     lifetime = played.population.stay
     if lifetime is None:
         return None
+    if lifetime.replay is not None:
+        return _recorded_lifetime(lifetime.replay, lifetime.shift, played)
     if lifetime.rate is not None:
         longest = 2 * mean_stay_ns(scenario, played)
         return plan.PlannedLifetime(min_ns=1, max_ns=longest, offline_ns=lifetime.offline)
     shortest = lifetime.from_ or 0
     longest = shortest if lifetime.to is None else lifetime.to
     return plan.PlannedLifetime(min_ns=shortest, max_ns=longest, offline_ns=lifetime.offline)
+
+
+def _recorded_lifetime(path: str, shift_ns: int, played: PopulationShare) -> plan.PlannedLifetime:
+    file = read_sessions(path)
+    recorded = plan.SessionsRecording(
+        file=path,
+        first=played.population.first - played.start,
+        clients=file.clients,
+        shift_ns=shift_ns,
+    )
+    mean_ns = file.stay_mean_ns
+    return plan.PlannedLifetime(
+        min_ns=mean_ns, max_ns=mean_ns, offline_ns=file.offline_mean_ns, recorded=recorded
+    )
 
 
 def _flapping(scenario: Scenario, played: PopulationShare) -> plan.PlannedFlapping | None:

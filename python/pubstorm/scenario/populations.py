@@ -105,7 +105,7 @@ class Reconnect(Part):
 
 class Lifetime(Part):
     """Session lifetime: each client draws a time anew whenever it is ready, then disconnects. A
-    plain duration is the time of all clients. Give `from` or `rate`."""
+    plain duration is the time of all clients. Give `from`, `rate` or `replay`."""
 
     SHORT_FOR: ClassVar[str | None] = "from"
 
@@ -118,13 +118,26 @@ class Lifetime(Part):
     is drawn between 0 and twice the mean that this rate needs."""
     offline: DurationOrNever = None
     """Time offline before a client connects again, or `never`. Default: never."""
+    replay: PathText | None = None
+    """Instead of times: path of a file of recorded sessions, from the folder of the scenario file.
+    Clients connect and disconnect at its instants in publish stages. `pubstorm record` writes
+    such files."""
+    shift: Duration = SECOND_NS
+    """With `replay`: clients beyond the recorded ones are later by a time of up to this one, the
+    same as their messages with the same `shift`."""
 
     def rules(self) -> Iterator[Finding]:
-        """Yields times and a rate together, or none of both."""
-        given = [key for key, value in (("from", self.from_), ("rate", self.rate)) if value]
+        """Yields more than one of times, a rate and a recording, or none of them."""
+        sources = (("from", self.from_), ("rate", self.rate), ("replay", self.replay))
+        given = [key for key, value in sources if value]
         if len(given) != 1:
-            found = " and ".join(given) or "neither from nor rate"
-            yield (), f"found {found}, needed is one of from and rate", None
+            found = " and ".join(given) or "none of from, rate and replay"
+            yield (), f"found {found}, needed is one of from, rate and replay", None
+        elif self.replay is not None and self.model_fields_set & {"to", "offline"}:
+            hint = "the file says when clients leave and return"
+            yield (), "found to or offline with replay, allowed is replay with shift", hint
+        elif self.replay is None and "shift" in self.model_fields_set:
+            yield ("shift",), "found shift without replay, allowed is shift with replay", None
         elif self.rate is not None and self.to is not None:
             hint = "the rate says how long they stay"
             yield ("to",), "found to with rate, allowed is to with from", hint

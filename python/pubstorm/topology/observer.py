@@ -20,6 +20,7 @@ from pubstorm.contract.plan import PlannedPopulation, PlannedTls
 from pubstorm.contract.protocol import Mqtt
 from pubstorm.contract.target import Target
 from pubstorm.contract.template import Template
+from pubstorm.topology.proxy_header import ProxyVersion, announcing
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
@@ -36,7 +37,7 @@ class ObserverError(Exception):
 
 @dataclass(frozen=True)
 class Login:
-    """User, password and TLS of an observer."""
+    """User, password, TLS and headers of an observer."""
 
     username: str | None = None
     password: str | None = None
@@ -44,6 +45,8 @@ class Login:
     """With the paths of the observer's certificate and key; None if the target is not under TLS."""
     headers: tuple[tuple[str, str], ...] = ()
     """Headers of the request that opens a WebSocket: names and values."""
+    proxy: ProxyVersion | None = None
+    """Version of the header of the PROXY protocol; None if the target demands none."""
 
     @classmethod
     def of(cls, population: PlannedPopulation, client: int = 0) -> Login:
@@ -59,7 +62,9 @@ class Login:
             (header.name, template_of(population, header.value).text(number))
             for header in population.headers
         )
-        return cls(username, password, _numbered(client_tls(population, number), number), headers)
+        tls = _numbered(client_tls(population, number), number)
+        proxied = population.proxy_protocol
+        return cls(username, password, tls, headers, None if proxied is None else proxied.version)
 
     @classmethod
     def numbered(
@@ -91,8 +96,10 @@ class MqttObserver:
         from paho.mqtt.client import Client
         from paho.mqtt.enums import CallbackAPIVersion
 
+        login = self._login
+        kind = Client if login.proxy is None else announcing(Client, login.proxy)
         # Without acknowledgements a session that is looked at keeps what is queued in it.
-        client = Client(
+        client = kind(
             CallbackAPIVersion.VERSION2,
             client_id=self._client_id,
             clean_session=self._clean,
@@ -100,7 +107,6 @@ class MqttObserver:
             manual_ack=not self._clean,
             transport="tcp" if self.target.websocket is None else "websockets",
         )
-        login = self._login
         if self.target.websocket is not None:
             client.ws_set_options(path=self.target.websocket, headers=dict(login.headers))
         if login.username is not None:

@@ -17,6 +17,7 @@ from pubstorm.cli.record.capture import read_capture
 from pubstorm.cli.record.population import SCENARIO, Observed, write_population
 from pubstorm.cli.record.subscription import RecordedSubscription, record_subscription
 from pubstorm.contract.recorded import recorded_messages
+from pubstorm.contract.sessions import read_sessions
 from pubstorm.contract.target import parse_target
 from pubstorm.errors import UsageError
 from tests.kit.runs import MosquittoMaker, Play
@@ -45,6 +46,23 @@ populations:
     clients: 2
     subscriptions: [{{topic: "up/#", qos: 1}}, {{topic: "kept/+", qos: 0}}]
     publications: [{{topic: "cmd/device-{{0..11}}/on", rate: 6/s, qos: 1, size: 64B}}]
+stages: [connect, publish: 4s, disconnect]
+"""
+
+
+BRIEF_CLIENTS = 5
+BRIEF = """
+target: {url}
+seed: 6
+clean_start: skip
+populations:
+  brief:
+    clients: 5
+    lifetime: {{from: 500ms, to: 1500ms, offline: 400ms}}
+    publications: [{{topic: "up/{{n}}", rate: 8/s, arrivals: poisson, qos: 1, size: 80B}}]
+  reader:
+    clients: 1
+    subscriptions: [{{topic: "up/#", qos: 1}}]
 stages: [connect, publish: 4s, disconnect]
 """
 
@@ -130,6 +148,33 @@ def test_the_comparison_shows_equal_messages_and_curves(
     assert all(float(each.rstrip("%")) < apart for each in curves), lines
     fan_out = next(line for line in lines if "deliveries of a message" in line)
     assert name != "once" or fan_out.endswith("+0.0%"), lines
+
+
+def test_recorded_sessions_are_played_at_their_instants(
+    shared_run: Play, shared_mosquitto: MosquittoMaker, tmp_path: Path
+) -> None:
+    """A replay has each session of the recording, and each of its messages within them."""
+    broker = shared_mosquitto()
+    with recorded(broker.port, tmp_path) as packets:
+        code, original = shared_run(BRIEF.format(url=broker.url))
+    assert code == 0, original["verdict"]
+    other, folder = shared_mosquitto(), tmp_path / "recording"
+    write_population(read_capture(packets.file, [broker.port]), folder, other.url)
+    (file,) = folder.glob("*-sessions.csv")
+    sessions = read_sessions(str(file))
+    assert sessions.clients == BRIEF_CLIENTS and sessions.ended > BRIEF_CLIENTS
+    for scale in (1, 2):
+        words = ["--set", f"target={other.url}", "--set", f"scale={scale}"]
+        code, played = shared_run(folder / SCENARIO, *words, "--set", f"fleet.agents={scale}")
+        assert code == 0, played["verdict"]
+        counters = played["populations"][file.name.removesuffix("-sessions.csv")]
+        assert counters["connected_total"] == scale * sessions.sessions
+        assert counters["left_total"] == scale * sessions.ended
+        # A client that leaves gives up the acknowledgement of a message that it has sent.
+        sent, received = (totals(played, name) for name in ("sent_total", "received_total"))
+        assert sent == scale * totals(original, "sent_total") > 0
+        assert received == scale * sent
+        assert totals(played, "skipped_total") == totals(played, "lost_total") == 0
 
 
 def test_a_subscription_records_what_arrives(shared_mosquitto: MosquittoMaker) -> None:

@@ -52,6 +52,8 @@ SPECIAL: dict[str, tuple[str, ...]] = {
         "populations.feed.publications.0.rate=500/s",
         "thresholds=[subscriber.connected == 100%, subscriber.lost == 0]",
     ),
+    # As long as the recording.
+    "replay": ("stages.1.publish=14s",),
     "slow-subscriber": ("stages.1.publish=5s", "drain=2s"),
     # Clients that come with a change may leave with the next one before they are connected.
     "mosquitto-perturbation": ("thresholds.1=late.connected > 0",),
@@ -122,7 +124,7 @@ def smaller(name: str) -> Iterator[str]:
             path = f"populations.{population}.publications.{number}"
             if "interval" in flow:
                 yield f"{path}.interval=500ms"
-            elif SLOWER_THAN_2_PER_S.fullmatch(flow["rate"]):
+            elif SLOWER_THAN_2_PER_S.fullmatch(flow.get("rate", "")):
                 yield f"{path}.rate=2/s"
     for number, stage in enumerate(data["stages"]):
         if isinstance(stage, dict):

@@ -43,6 +43,20 @@ impl Client {
         context.lifetimes.forget(self.population(), self.local);
     }
 
+    /// Connects the client for a stage, or lets it wait for its first recorded session.
+    pub fn start(&mut self, context: &mut Context) {
+        let (population, local) = (self.population(), self.local);
+        if !context.lifetimes.waits(population, local) {
+            return self.begin(context);
+        }
+        if self.phase.is_leaving() {
+            self.phase = ClientPhase::Leaving(Then::Return);
+        } else {
+            self.leave_phase(context, ClientPhase::Offline);
+        }
+        context.lifetimes.go(population, local, context.now_ns);
+    }
+
     /// Sends DISCONNECT and closes at the end of the run, also for populations that abort.
     pub fn disconnect(&mut self, context: &mut Context) {
         self.say_goodbye(context, Then::Stay, Goodbye::Plain);

@@ -102,7 +102,7 @@ impl EventLoop {
                         phase,
                         ClientPhase::Idle | ClientPhase::GaveUp | ClientPhase::Leaving(_)
                     ) {
-                        self.with_client(index, Client::begin);
+                        self.with_client(index, Client::start);
                     }
                 }
                 Action::Disconnect { .. } => self.with_client(index, Client::end),

@@ -1,9 +1,13 @@
 //! Session lifetimes: holds the next instant at which each client of a population with a lifetime
-//! disconnects or returns. The plan draws the lifetimes. This module decides; the event loop acts.
+//! disconnects or returns. The plan draws the lifetimes, or a recording has the sessions, which
+//! clients play in publish stages. This module decides; the event loop acts.
 
-use plan::{Lifetime, Population, Shard};
+use std::sync::Arc;
+
+use plan::{Lifetime, Population, RecordedSessions, Shard};
 
 use super::agenda::{Agenda, Due};
+use super::publishing::Publishing;
 use crate::setup::{PopulationSetup, Setup};
 
 /// The lives of all clients of this agent.
@@ -20,9 +24,21 @@ pub struct Lifetimes {
 struct Lives {
     /// `None`: a client stays until another one takes its connection over.
     lifetime: Option<Lifetime>,
+    /// Sessions that the clients play instead of lifetimes that they draw.
+    recorded: Option<Arc<RecordedSessions>>,
+    /// Start of the publish stage in which they play them, in nanoseconds; `None`: no such stage.
+    since_ns: Option<u64>,
     clients: Vec<Life>,
     /// Clients with a session lifetime, connected or offline.
     arrived: u32,
+}
+
+impl Lives {
+    fn of(lifetime: &Option<Lifetime>, clients: Vec<Life>) -> Self {
+        let recording = lifetime.as_ref().and_then(|lifetime| lifetime.recorded.as_ref());
+        let recorded = recording.and_then(|recording| recording.sessions.get()).cloned();
+        Self { lifetime: lifetime.clone(), recorded, since_ns: None, clients, arrived: 0 }
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -61,9 +77,8 @@ impl Lifetimes {
     pub fn new(setup: &Setup) -> Self {
         let lives = |(population, own): (&Population, &PopulationSetup)| {
             let clients = || vec![Life::default(); own.share as usize];
-            let (lifetime, is_contested) = (population.lifetime, own.rival.is_some());
-            let lives = || Lives { lifetime, clients: clients(), arrived: 0 };
-            (lifetime.is_some() || is_contested).then(lives)
+            let lifetime = &population.lifetime;
+            (lifetime.is_some() || own.rival.is_some()).then(|| Lives::of(lifetime, clients()))
         };
         let populations = setup.plan.populations.iter().zip(&setup.populations).map(lives);
         Self::of(populations.collect(), setup.plan.seed, setup.shard)
@@ -84,7 +99,10 @@ impl Lifetimes {
         }
         lives.arrived += u32::from(life.state == LifetimeState::None);
         life.state = LifetimeState::On;
-        let Some(lifetime) = lives.lifetime else { return };
+        let Some(lifetime) = &lives.lifetime else { return };
+        if lives.recorded.is_some() {
+            return self.plan_next(population, local, now_ns);
+        }
         let client = self.shard.global(local);
         let stay_ns = lifetime.stay_ns(self.seed, population, client, life.begun);
         life.begun += 1;
@@ -97,8 +115,52 @@ impl Lifetimes {
         let life = &mut lives.clients[local as usize];
         lives.arrived += u32::from(life.state == LifetimeState::None);
         life.state = LifetimeState::Offline;
-        if let Some(offline_ns) = lives.lifetime.and_then(|lifetime| lifetime.offline_ns) {
+        if lives.recorded.is_some() {
+            return self.plan_next(population, local, at_ns);
+        }
+        if let Some(offline_ns) = lives.lifetime.as_ref().and_then(|lifetime| lifetime.offline_ns) {
             self.agenda.set(population, local, at_ns.saturating_add(offline_ns));
+        }
+    }
+
+    /// Returns `true` if a client that a stage connects waits for its first recorded session.
+    pub fn waits(&self, population: usize, local: u32) -> bool {
+        let recorded = self.populations[population].as_ref().and_then(|of| of.recorded.as_ref());
+        recorded.is_some_and(|recorded| recorded.begins_offline(self.shard.global(local)))
+    }
+
+    /// Begins a stage. Clients that publish in it play their recorded sessions from its start on,
+    /// those before `from_ns` at once. Others play none.
+    pub fn begin_stage(&mut self, publishing: Option<&Publishing>, from_ns: u64) {
+        for p in 0..self.populations.len() {
+            let Some(lives) = &mut self.populations[p] else { continue };
+            if lives.recorded.is_none() {
+                continue;
+            }
+            lives.since_ns = publishing.filter(|own| own.populations[p]).map(|own| own.start_ns);
+            let (count, at_ns) = (lives.clients.len() as u32, lives.since_ns.max(Some(from_ns)));
+            self.agenda.cancel_all(p);
+            (0..count).for_each(|local| self.plan_next(p, local, at_ns.unwrap_or(0)));
+        }
+    }
+
+    /// Sets the instant of the next change of a client that plays recorded sessions: `at_ns`, or
+    /// the first one after it.
+    fn plan_next(&mut self, population: usize, local: u32, at_ns: u64) {
+        let Some(lives) = &self.populations[population] else { return };
+        let (Some(recorded), Some(since_ns)) = (&lives.recorded, lives.since_ns) else { return };
+        let elapsed_ns = at_ns.saturating_sub(since_ns);
+        let session = recorded.session(self.shard.global(local), elapsed_ns);
+        let after_ns = match (lives.clients[local as usize].state, session) {
+            (LifetimeState::On, Some((from_ns, until_ns))) if from_ns <= elapsed_ns => until_ns,
+            (LifetimeState::On, _) => Some(elapsed_ns),
+            (LifetimeState::Offline, session) => {
+                session.map(|(from_ns, _)| from_ns.max(elapsed_ns))
+            }
+            (LifetimeState::None, _) => None,
+        };
+        if let Some(after_ns) = after_ns {
+            self.agenda.set(population, local, since_ns.saturating_add(after_ns));
         }
     }
 
@@ -129,8 +191,14 @@ impl Lifetimes {
     /// The next event up to now.
     pub fn next(&mut self, now_ns: u64) -> Option<LifetimeEnd> {
         let Due { population, local, at_ns } = self.agenda.next(now_ns)?;
-        let lives = self.populations[population].as_ref()?;
-        let returns = lives.clients[local as usize].state == LifetimeState::Offline;
+        let lives = self.populations[population].as_mut()?;
+        let life = &mut lives.clients[local as usize];
+        let returns = life.state == LifetimeState::Offline;
+        if returns && lives.recorded.is_some() {
+            // The session ends at its instant, also if the client needs longer to connect.
+            life.state = LifetimeState::On;
+            self.plan_next(population, local, at_ns);
+        }
         Some(LifetimeEnd { population, local, at_ns, returns })
     }
 }
@@ -141,6 +209,10 @@ mod tests {
     use proptest::prelude::*;
 
     const OFFLINE_NS: u64 = 7;
+
+    const fn drawn() -> Lifetime {
+        Lifetime { min_ns: 100, max_ns: 900, offline_ns: Some(OFFLINE_NS), recorded: None }
+    }
 
     /// A step of the property below; instants move by the number.
     #[derive(Clone, Copy, Debug)]
@@ -176,7 +248,7 @@ mod tests {
         #[test]
         fn lives_are_those_of_a_list_of_instants(acts in prop::collection::vec(act(), 1..200)) {
             let mut lifetimes = lifetimes(Shard::WHOLE, 4);
-            let lifetime = lifetimes.populations[1].as_ref().unwrap().lifetime.unwrap();
+            let lifetime = drawn();
             let mut model: [Model; 4] = Default::default();
             let mut now_ns = 1;
             for act in acts {
@@ -224,10 +296,8 @@ mod tests {
     }
 
     fn lifetimes(shard: Shard, clients: u32) -> Lifetimes {
-        let lifetime = Lifetime { min_ns: 100, max_ns: 900, offline_ns: Some(OFFLINE_NS) };
         let clients = vec![Life::default(); shard.share(clients) as usize];
-        let lives = Some(Lives { lifetime: Some(lifetime), clients, arrived: 0 });
-        Lifetimes::of(vec![None, lives], 5, shard)
+        Lifetimes::of(vec![None, Some(Lives::of(&Some(drawn()), clients))], 5, shard)
     }
 
     /// Plays clients that all connect at instant 0, and at once at each return. Returns instant and

@@ -354,7 +354,7 @@ impl Population {
     /// Share of the time for which an active client is connected, in the mean.
     fn share_active(&self) -> f64 {
         match self.lifetime {
-            Some(Lifetime { min_ns, max_ns, offline_ns: Some(offline_ns) }) => {
+            Some(Lifetime { min_ns, max_ns, offline_ns: Some(offline_ns), .. }) => {
                 let stay_ns = (min_ns as f64 + max_ns as f64) / 2.0;
                 stay_ns / (stay_ns + offline_ns as f64)
             }

@@ -44,9 +44,13 @@ const fn drawn_ns(
 mod tests {
     use super::*;
 
+    const fn between(min_ns: u64, max_ns: u64) -> Lifetime {
+        Lifetime { min_ns, max_ns, offline_ns: None, recorded: None }
+    }
+
     #[test]
     fn lifetimes_are_uniform_between_both_ends_and_drawn_for_each_session() {
-        let lifetime = Lifetime { min_ns: 10, max_ns: 19, offline_ns: None };
+        let lifetime = between(10, 19);
         let mut counts = [0u32; 10];
         for client in 0..100 {
             for life in 0..100 {
@@ -64,7 +68,7 @@ mod tests {
 
     #[test]
     fn times_of_subscriptions_are_drawn_apart_from_lifetimes() {
-        let lifetime = Lifetime { min_ns: 1, max_ns: u64::MAX, offline_ns: None };
+        let lifetime = between(1, u64::MAX);
         let flapping = Flapping { min_ns: 1, max_ns: u64::MAX, unsubscribed_ns: 0 };
         let mut seen = std::collections::BTreeSet::new();
         for (seed, population, client, number) in
@@ -82,7 +86,7 @@ mod tests {
     #[test]
     fn a_lifetime_with_equal_ends_is_constant() {
         for ns in [1, u64::MAX] {
-            let lifetime = Lifetime { min_ns: ns, max_ns: ns, offline_ns: None };
+            let lifetime = between(ns, ns);
             assert_eq!(lifetime.stay_ns(1, 2, 3, 4), ns);
         }
     }

@@ -2,20 +2,16 @@
 //! recorded client. Client `c` plays recorded client `c % clients`. So more clients are more of the
 //! same kind, at the same rate each. A file has at most [`Recorded::MESSAGES_MAX`] messages.
 
-use std::sync::{Arc, OnceLock};
-
 use serde::{Deserialize, Serialize};
 
 use crate::model::bounds;
 use crate::record::stamp::STAMP_BYTES;
-use crate::schedule::random::Random;
+use crate::schedule::clones::{Clones, ReadOnce};
 use crate::schedule::shard::Shard;
 use crate::text::template::{Template, TemplateError};
 
-/// Separates these draws from draws of other purposes.
-const PURPOSE: u64 = 7 << 40;
 /// An instant that no stage reaches.
-const NEVER_NS: u64 = 1 << 62;
+pub(crate) const NEVER_NS: u64 = 1 << 62;
 /// Topics of one client: a stamp has 16 bits for them.
 const CLIENT_TOPICS_MAX: usize = 1 << 16;
 
@@ -43,31 +39,7 @@ pub struct Recording {
 }
 
 /// Messages of a recording; empty until the file is read.
-#[derive(Clone, Debug, Default)]
-pub struct RecordedMessages(OnceLock<Arc<Recorded>>);
-
-impl PartialEq for RecordedMessages {
-    /// The file says which messages they are.
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for RecordedMessages {}
-
-impl RecordedMessages {
-    /// The messages; `None` until the file is read.
-    #[must_use]
-    #[inline]
-    pub fn get(&self) -> Option<&Arc<Recorded>> {
-        self.0.get()
-    }
-
-    /// Sets the messages, once.
-    pub fn set(&self, recorded: &Arc<Recorded>) {
-        self.0.get_or_init(|| Arc::clone(recorded));
-    }
-}
+pub type RecordedMessages = ReadOnce<Recorded>;
 
 /// A row of a file of recorded messages.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -117,10 +89,7 @@ pub enum RecordedError {
 pub struct Recorded {
     /// Number of the population's first client.
     first: u64,
-    /// Recorded client that the first client plays.
-    offset: u32,
-    random: Random,
-    shift_ns: u64,
+    clones: Clones,
     /// Index of the first message of each recorded client; one more at the end.
     starts: Vec<u32>,
     /// Messages by client, then by time.
@@ -159,23 +128,13 @@ impl Recorded {
     /// Most messages of a file. They take 28 bytes each.
     pub const MESSAGES_MAX: usize = 10_000_000;
 
-    /// Place of a client among the clients of all shares of its population.
-    const fn place(&self, client: u32) -> usize {
-        client as usize + self.offset as usize
-    }
-
-    /// The recorded client that a client (its index over all agents) plays.
-    fn own(&self, client: u32) -> usize {
-        self.place(client) % (self.starts.len() - 1)
-    }
-
     fn of(&self, client: u32) -> &[Message] {
-        let own = self.own(client);
+        let own = self.clones.own(client);
         &self.messages[self.starts[own] as usize..self.starts[own + 1] as usize]
     }
 
     fn topics_of(&self, client: u32) -> &[OwnTopic] {
-        let own = self.own(client);
+        let own = self.clones.own(client);
         &self.topics[self.topic_starts[own] as usize..self.topic_starts[own + 1] as usize]
     }
 
@@ -185,24 +144,17 @@ impl Recorded {
         self.of(client).len() as u64
     }
 
-    /// Time by which a client is later than the recorded client that it plays.
-    fn shift_ns(&self, client: u32) -> u64 {
-        let place = self.place(client);
-        let is_recorded = place < self.starts.len() - 1;
-        if is_recorded { 0 } else { self.random.of(place as u64).below(self.shift_ns) }
-    }
-
     /// Scheduled time of the message of `client` at `place`, in nanoseconds after publishing began.
     #[must_use]
     pub fn due_ns(&self, client: u32, place: u64) -> u64 {
         let message = self.of(client).get(place as usize);
-        message.map_or(NEVER_NS, |message| message.after_ns + self.shift_ns(client))
+        message.map_or(NEVER_NS, |message| message.after_ns + self.clones.shift_ns(client))
     }
 
     /// Place of the first message of `client` scheduled at `elapsed_ns` or later.
     #[must_use]
     pub fn first_from(&self, client: u32, elapsed_ns: u64) -> u64 {
-        let elapsed_ns = elapsed_ns.saturating_sub(self.shift_ns(client));
+        let elapsed_ns = elapsed_ns.saturating_sub(self.clones.shift_ns(client));
         self.of(client).partition_point(|message| message.after_ns < elapsed_ns) as u64
     }
 
@@ -301,14 +253,19 @@ pub struct Played {
     pub clients: u32,
 }
 
+impl Played {
+    /// Indices of the clients of the agent, over all agents.
+    pub(crate) fn globals(&self) -> impl Iterator<Item = u32> + use<> {
+        let shard = self.shard;
+        (0..shard.share(self.clients)).map(move |local| shard.global(local))
+    }
+}
+
 /// Collects the rows of a file for one publication.
 pub struct RecordedBuilder {
     first: u64,
-    offset: u32,
-    clients: u32,
+    clones: Clones,
     max_bytes: u32,
-    shift_ns: u64,
-    random: Random,
     wanted: (u8, bool),
     /// For each recorded client, `true` if a client of this agent plays it.
     kept: Vec<bool>,
@@ -329,23 +286,15 @@ impl RecordedBuilder {
         seed: u64,
         played: &Played,
     ) -> Self {
-        let Played { shard, first, clients } = *played;
-        let offset = first.saturating_sub(recording.first) % u64::from(recording.clients.max(1));
-        let count = recording.clients.max(1);
-        let mut kept = vec![false; count as usize];
-        for local in 0..shard.share(clients) {
-            let place = u64::from(shard.global(local)) + offset;
-            kept[(place % u64::from(count)) as usize] = true;
-        }
+        let first = played.first;
+        let recorded = (recording.first, recording.clients);
+        let clones = Clones::new(recorded, first, seed, recording.shift_ns);
         Self {
             first,
-            offset: (first.saturating_sub(recording.first)).try_into().unwrap_or(u32::MAX),
-            clients: count,
+            clones,
             max_bytes: recording.max_bytes,
-            shift_ns: recording.shift_ns,
-            random: Random::new(seed, PURPOSE),
             wanted: (qos, retain),
-            kept,
+            kept: clones.kept(played.globals()),
             rows: 0,
             last_ns: 0,
             messages: Vec::new(),
@@ -367,8 +316,9 @@ impl RecordedBuilder {
             return Err(RecordedError::Order(row.after_ns, self.last_ns));
         }
         self.last_ns = row.after_ns;
-        if row.client >= self.clients {
-            return Err(RecordedError::Client(row.client, self.clients));
+        let clients = self.clones.recorded();
+        if row.client >= clients {
+            return Err(RecordedError::Client(row.client, clients));
         }
         if (row.qos, row.retain) != self.wanted {
             return Ok(());
@@ -409,9 +359,7 @@ impl RecordedBuilder {
         self.messages.sort_by_key(|&(client, ..)| client);
         let mut built = Recorded {
             first: self.first,
-            offset: self.offset,
-            random: self.random,
-            shift_ns: self.shift_ns,
+            clones: self.clones,
             starts: vec![0],
             messages: Vec::with_capacity(self.messages.len()),
             topic_starts: vec![0],
@@ -420,7 +368,7 @@ impl RecordedBuilder {
             templates: self.templates,
         };
         let mut rest = self.messages.as_slice();
-        for client in 0..self.clients {
+        for client in 0..self.clones.recorded() {
             let count = rest.partition_point(|&(of, ..)| of == client);
             let (own, others) = rest.split_at(count);
             built.add(client, own)?;

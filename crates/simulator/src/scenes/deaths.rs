@@ -44,6 +44,7 @@ impl Dying {
             min_ns: 200 * MS,
             max_ns: 200 * MS,
             offline_ns: Some(offline_ns),
+            recorded: None,
         });
         if let PlannedProtocol::Mqtt(mqtt) = &mut population.protocol {
             mqtt.version = MqttVersion::V5;
@@ -178,7 +179,7 @@ fn wills_of_victims(version: MqttVersion, delay_s: u32, keeps_session: bool) -> 
     let plan = Plan { populations: vec![device, thief, watcher], stages, ..plans::empty(1) };
     let (changes, exclusions) = (Vec::new(), Vec::new());
     let (agents, climate, weather) = (2, Climate::Fair, Weather::fair());
-    let case = Case { plan, changes, exclusions, agents, climate, weather };
+    let case = Case { plan, changes, exclusions, agents, climate, weather, files: None };
     let run = Run::play(case, 1, agents, Peer::new(Broker::new(Script::reliable())));
     let totals = checks::check(&run);
     let victims = &totals.outcomes[0];

@@ -61,7 +61,7 @@ fn play(populations: Vec<Population>, agents: u32, script: Script) -> Totals {
     let plan = Plan { populations, stages, ..plans::empty(1) };
     let (changes, exclusions) = (Vec::new(), Vec::new());
     let (climate, weather) = (Climate::Fair, Weather::fair());
-    let case = Case { plan, changes, exclusions, agents, climate, weather };
+    let case = Case { plan, changes, exclusions, agents, climate, weather, files: None };
     Totals::of(&Run::play(case, 1, agents, Peer::new(Broker::new(script))))
 }
 

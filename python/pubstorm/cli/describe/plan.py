@@ -306,6 +306,8 @@ def _attached(scenario: Scenario, population: PlannedPopulation) -> str:
 
 
 def _lifetime(lifetime: PlannedLifetime) -> str:
+    if lifetime.recorded is not None:
+        return f"plays the sessions of {lifetime.recorded.clients:,} recorded clients"
     stays = f"stays {_times(lifetime)}"
     if lifetime.offline_ns is None:
         return f"{stays}, goes for good"

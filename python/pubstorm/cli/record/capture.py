@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from pubstorm.cli.record.population import Observed
+from pubstorm.cli.record.population import Observed, ObservedSession
 from pubstorm.contract.capabilities import U16_MAX
 from pubstorm.errors import BinaryError, UsageError
 from pubstorm.quantities import write_count
@@ -23,18 +23,22 @@ FIELDS = (
     *("tcp.analysis.ack_lost_segment", "mqtt.hdrflags", "mqtt.len", "mqtt.topic_len"),
     *("mqtt.topic", "mqtt.msgid", "mqtt.property_len", "mqtt.property.topic_alias", "mqtt.ver"),
     *("mqtt.clientid", "mqtt.kalive", "mqtt.conflag.cleansess", "mqtt.sub.qos"),
-    "mqtt.subscription_options_qos",
+    *("mqtt.subscription_options_qos", "tcp.flags.fin", "tcp.flags.reset"),
 )
 """Fields of Wireshark that are read. Payloads, user names and passwords are none of them."""
 LAYERS = (
-    *("frame", "tcp", "tcp.analysis", "tcp.analysis.flags", "mqtt", "mqtt.conflags"),
+    *("frame", "tcp", "tcp.analysis", "tcp.analysis.flags", "tcp.flags", "mqtt", "mqtt.conflags"),
     *("mqtt.properties", "mqtt.subscription_options", "_ws.expert", "_ws.malformed"),
 )
 FILTER = (
     "mqtt or tcp.analysis.lost_segment or tcp.analysis.ack_lost_segment"
+    " or tcp.flags.fin == 1 or tcp.flags.reset == 1"
     " or (tcp and frame.cap_len < frame.len)"
 )
-CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE = 1, 3, 8, 10
+CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT = 1, 3, 8, 10, 14
+END_FLAGS = ("tcp.flags.fin", "tcp.flags.reset")
+"""Flags of the last segment of a direction, or of a connection."""
+TRUE = frozenset({"True", "true", "1"})
 OF_BROKER = "$SYS"
 """First level of topics that the broker publishes itself."""
 CHANGE_LATER = "Unsubscriptions are not played: filters stay until the end."
@@ -65,6 +69,8 @@ class _Connection:
     version: str = "3.1.1"
     to_server: _Direction = field(default_factory=_Direction)
     to_client: _Direction = field(default_factory=_Direction)
+    session: ObservedSession | None = None
+    """Session that the CONNECT began; None without one."""
     sent: dict[int, tuple[str, int]] = field(default_factory=dict)
     """Topics and sizes of the last messages, by packet identifier."""
 
@@ -79,6 +85,8 @@ class _Counts:
     unsubscribed: int = 0
     malformed: int = 0
     of_broker: int = 0
+    without_disconnect: int = 0
+    retained: int = 0
 
 
 def read_capture(path: Path, ports: Sequence[int]) -> Observed:
@@ -127,8 +135,12 @@ class _CaptureReader:
         analysis = json.dumps(tcp)
         acknowledges_missing = ACK_LOST in analysis
         other.gap = other.gap or acknowledges_missing
+        is_end = any(_text(tcp, flag) in TRUE for flag in END_FLAGS)
         # A frame without packets is after a missing segment, or the capture has cut it.
-        own.gap = own.gap or LOST in analysis or not (packets or acknowledges_missing)
+        own.gap = own.gap or LOST in analysis or not (packets or acknowledges_missing or is_end)
+        if is_end and connection.session is not None and connection.session.until_ns is None:
+            self._counts.without_disconnect += 1
+            connection.session.end(at_ns)
 
     def _packet(
         self, packet: Mapping[str, Any], connection: _Connection, is_to_server: bool, at_ns: int
@@ -136,7 +148,7 @@ class _CaptureReader:
         flags = int(_text(packet, "mqtt.hdrflags"), 16)
         kind = flags >> 4
         if kind == CONNECT and is_to_server:
-            self._connect(packet, connection)
+            self._connect(packet, connection, at_ns)
         elif kind == PUBLISH:
             self._publish(packet, connection, (flags, is_to_server), at_ns)
         elif kind == SUBSCRIBE and is_to_server and connection.identity is not None:
@@ -150,8 +162,10 @@ class _CaptureReader:
                 client.filters[topic] = int(qos[number], 0) if len(qos) == len(topics) else 0
         elif kind == UNSUBSCRIBE:
             self._counts.unsubscribed += 1
+        elif kind == DISCONNECT and connection.session is not None:
+            connection.session.end(at_ns)
 
-    def _connect(self, packet: Mapping[str, Any], connection: _Connection) -> None:
+    def _connect(self, packet: Mapping[str, Any], connection: _Connection, at_ns: int) -> None:
         version, keep_alive_s = VERSIONS[_text(packet, "mqtt.ver")], _text(packet, "mqtt.kalive")
         identity = _text(packet, "mqtt.clientid") or f"\0{len(self._connections)}"
         is_known = identity in self.observed.clients
@@ -159,8 +173,9 @@ class _CaptureReader:
         client.connections += is_known
         client.version = connection.version = version
         client.keep_alive_s = min(int(keep_alive_s), U16_MAX)
-        client.is_clean = _text(packet, "mqtt.conflag.cleansess") in {"True", "1", "true"}
+        client.is_clean = _text(packet, "mqtt.conflag.cleansess") in TRUE
         connection.identity = identity
+        connection.session = client.connect(at_ns)
 
     def _publish(
         self,
@@ -176,6 +191,10 @@ class _CaptureReader:
         if not is_to_server:
             # Topics of the broker have no publisher among the clients.
             if _text(packet, "mqtt.topic").startswith(OF_BROKER):
+                return
+            # With this flag, a message was retained before its subscription.
+            if flags & 1:
+                self._counts.retained += 1
                 return
             self.observed.client(connection.identity).deliveries += 1
             return
@@ -224,13 +243,17 @@ class _CaptureReader:
                 unknown.append(f"{write_count(count)} {words}: they are left out.")
         if counts.resent:
             unknown.append(f"{write_count(counts.resent)} messages sent again count once.")
+        if counts.retained:
+            unknown.append(
+                f"{write_count(counts.retained)} deliveries of retained messages are no "
+                "deliveries of the recorded messages: they are not counted."
+            )
         if counts.unsubscribed:
             unknown.append(CHANGE_LATER)
-        again = sum(client.connections - 1 for client in self.observed.clients.values())
-        if again:
+        if counts.without_disconnect:
             unknown.append(
-                f"{write_count(again)} further connections of the same clients are not played: "
-                "clients stay connected."
+                f"{write_count(counts.without_disconnect)} connections ended without DISCONNECT: "
+                "they are played with one."
             )
         unknown.append("User names, passwords, wills, properties and payloads are not recorded.")
 

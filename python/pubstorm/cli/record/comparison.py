@@ -13,6 +13,7 @@ from pubstorm.cli.record.population import FACTS
 from pubstorm.contract import Source
 from pubstorm.contract.plan import Plan, PlannedPopulation
 from pubstorm.contract.recorded import by_second, read_recorded
+from pubstorm.contract.sessions import read_sessions
 from pubstorm.errors import StoredRunError
 from pubstorm.files import text_of
 from pubstorm.play.directory import PLAN_FILE
@@ -29,7 +30,7 @@ def played_against_recorded(run_dir: Path) -> Iterator[str]:
         plan = Plan.model_validate_json(text_of(run_dir / PLAN_FILE))
     except (OSError, ValueError) as error:
         raise StoredRunError(f"found no plan in {run_dir}: {error}") from None
-    replayed = [each for each in plan.populations if any(p.recorded for p in each.publications)]
+    replayed = [each for each in plan.populations if _is_replayed(each)]
     if not replayed:
         hint = "a population with replay: FILE plays recorded messages"
         raise StoredRunError(f"found no recorded messages in the run {run_dir}", hint)
@@ -40,6 +41,13 @@ def played_against_recorded(run_dir: Path) -> Iterator[str]:
     yield from _fan_out(replayed, result)
     if problem is not None:
         yield f"rates over time are unknown: {problem}"
+
+
+def _is_replayed(population: PlannedPopulation) -> bool:
+    """Returns True for clients that play recorded messages or sessions."""
+    lifetime = population.lifetime
+    plays_sessions = lifetime is not None and lifetime.recorded is not None
+    return plays_sessions or any(each.recorded for each in population.publications)
 
 
 def _population(population: PlannedPopulation, result: RunResult, tracks: Tracks) -> Iterator[str]:
@@ -55,8 +63,15 @@ def _population(population: PlannedPopulation, result: RunResult, tracks: Tracks
             size_sum, raised = size_sum + kind.bytes_sum, raised + kind.raised
     for path in files:
         seconds.update(read_recorded(path).seconds)
+    recorded = None if population.lifetime is None else population.lifetime.recorded
+    clients = clients if recorded is None else recorded.clients
     rounds = population.clients / clients
     yield f"{population.name}: {population.clients:,} clients play {clients:,} recorded ones"
+    if recorded is not None:
+        sessions = read_sessions(recorded.file).sessions
+        yield _line("sessions", sessions * rounds, own.connected_total)
+    if not files:
+        return
     yield _line("messages", messages * rounds, own.sent_total)
     yield from (
         f"  {count:,} messages {words}"
@@ -110,8 +125,8 @@ def curve_distance(seconds: Sequence[int], readings: Sequence[tuple[float, float
 
 def _fan_out(replayed: Sequence[PlannedPopulation], result: RunResult) -> Iterator[str]:
     names = {each.name for each in replayed}
-    first = next(p.recorded.file for each in replayed for p in each.publications if p.recorded)
-    facts = _facts(first)
+    files = (p.recorded.file for each in replayed for p in each.publications if p.recorded)
+    facts = _facts(next(files, ""))
     sent = sum(result.populations[name].sent_total for name in names)
     received = sum(flow.received_total for flow in result.flows if flow.source in names)
     lost = sum(flow.lost_total for flow in result.flows if flow.source in names)

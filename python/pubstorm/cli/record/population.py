@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 
 from pubstorm.cli.imports.scenario import (
@@ -29,6 +30,7 @@ from pubstorm.contract.recorded import (
     RecordedWriter,
     read_recorded,
 )
+from pubstorm.contract.sessions import RecordedSession, write_sessions
 from pubstorm.contract.template import RECORDED, splits_levels
 from pubstorm.errors import UsageError
 from pubstorm.quantities import SECOND_NS, write_count
@@ -38,6 +40,21 @@ KINDS_MAX = 100
 SCENARIO = "replay.yaml"
 FACTS = "recording.json"
 WILDCARDS = ("+", "#")
+
+
+@dataclass
+class ObservedSession:
+    """Time for which a client was connected."""
+
+    from_ns: int
+    """Instant of the CONNECT, in nanoseconds."""
+    until_ns: int | None = None
+    """Instant of the end, in nanoseconds; None if the source has no end."""
+
+    def end(self, at_ns: int) -> None:
+        """Ends the session, unless it has ended."""
+        if self.until_ns is None:
+            self.until_ns = max(at_ns, self.from_ns)
 
 
 @dataclass
@@ -56,6 +73,21 @@ class ObservedClient:
     """Connections that were observed."""
     deliveries: int = 0
     """Messages that the client received."""
+    sessions: list[ObservedSession] = field(default_factory=list)
+    """Sessions in the order of time; empty if the source has none."""
+
+    def connect(self, at_ns: int) -> ObservedSession:
+        """Begins a session, which ends the one before, and returns it."""
+        if self.sessions:
+            self.sessions[-1].end(at_ns)
+        self.sessions.append(ObservedSession(at_ns))
+        return self.sessions[-1]
+
+    def disconnect(self, at_ns: int) -> None:
+        """Ends the session. Without one, the client was connected before the recording."""
+        if not self.sessions:
+            self.connect(0)
+        self.sessions[-1].end(at_ns)
 
     def kind(self, identity: str) -> tuple[object, ...]:
         """Returns the traits by which clients are of one population."""
@@ -197,6 +229,7 @@ def _write(observed: Observed, kinds: Sequence[_Kind], folder: Path, target: str
     names |= {identity: f"other-{number}" for number, identity in enumerate(others)}
     start_ns = next(at_ns for at_ns, *_ in observed.messages())
     _write_messages(observed, kinds, folder, names)
+    played = [kind.name for kind in kinds if _write_sessions(observed, kind, folder, start_ns)]
     scenario = ImportedScenario(comments=[f"# Recorded from {observed.source}."])
     scenario.comments += [f"# {sentence}" for sentence in observed.unknown]
     scenario.clients = [_clients(observed, kind, folder, names, target) for kind in kinds]
@@ -212,6 +245,7 @@ def _write(observed: Observed, kinds: Sequence[_Kind], folder: Path, target: str
         "duration_ns": observed.end_ns - start_ns,
         "deliveries": sum(client.deliveries for client in observed.clients.values()),
         "connections": sum(client.connections for client in observed.clients.values()),
+        "sessions_of": played,
         "unknown": observed.unknown,
     }
     (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
@@ -263,6 +297,40 @@ def _write_messages(
             writer.add(RecordedMessage(after_ns, number, source, size_bytes, qos, retain))
 
 
+def _write_sessions(observed: Observed, kind: _Kind, folder: Path, start_ns: int) -> bool:
+    """Writes the sessions of a population, and returns True, if a client connects or disconnects
+    within the recording."""
+    rows = [
+        RecordedSession(number, *span)
+        for number, identity in enumerate(kind.clients)
+        for span in _spans(observed.clients[identity].sessions, start_ns, observed.end_ns)
+    ]
+    if all(row.from_ns == 0 and row.until_ns is None for row in rows):
+        return False
+    with (folder / f"{kind.name}-sessions.csv").open("w", encoding="utf-8", newline="") as file:
+        write_sessions(file, rows)
+    return True
+
+
+def _spans(
+    sessions: Sequence[ObservedSession], start_ns: int, end_ns: int
+) -> list[tuple[int, int | None]]:
+    """Returns start and end of sessions after the start of the recording. A client without
+    sessions is connected all the time, one without a session in the recording leaves at once."""
+    spans = list[tuple[int, int | None]]()
+    within = [session for session in sessions if session.from_ns <= end_ns]
+    starts_ns = [session.from_ns for session in within[1:]]
+    for session, next_ns in zip_longest(within, starts_ns):
+        # A message of the same instant belongs to the session.
+        ends_ns = [next_ns, None if session.until_ns is None else session.until_ns + 1]
+        at_ns = min((each for each in ends_ns if each is not None), default=end_ns + 1)
+        until_ns = at_ns - start_ns if at_ns <= end_ns else None
+        from_ns = max(0, session.from_ns - start_ns)
+        if until_ns is None or until_ns > from_ns:
+            spans.append((from_ns, until_ns))
+    return spans or [(0, 1 if sessions else None)]
+
+
 def _level(level: str, identity: str, name: str, names: dict[str, str]) -> str:
     """Returns the template of a level of a topic, without identities."""
     if level == identity:
@@ -285,6 +353,8 @@ def _clients(
         keys["keep_alive"] = Plain(f"{first.keep_alive_s}s")
     if not first.is_clean:
         keys["session"] = Plain("persistent")
+    if (folder / f"{kind.name}-sessions.csv").exists():
+        keys["lifetime"] = {"replay": f"{kind.name}-sessions.csv"}
     subscriptions = _subscriptions(observed, kind, folder, names)
     if (folder / f"{kind.name}-filters.csv").exists():
         keys["rows"] = {"file": f"{kind.name}-filters.csv", "repeat": True}

@@ -15,9 +15,14 @@ from pubstorm.contract.template import SAVE_HINT, RowsError, unreadable
 from pubstorm.files import opened
 
 NEEDED = ("time", "client", "topic", "size")
-OPTIONAL = ("qos", "retain")
+OPTIONAL = ("qos", "retain", "event")
+EVENTS = ("message", "connect", "disconnect")
+_Move = tuple[int, str, bool]
+"""Instant in nanoseconds, client, and True for a connect, False for a disconnect."""
 FLAGS = {"true": True, "1": True, "false": False, "0": False, "": False}
-COLUMNS_HINT = "the first line has the headings time,client,topic,size and may have qos,retain"
+COLUMNS_HINT = (
+    "the first line has the headings time,client,topic,size and may have qos,retain,event"
+)
 
 
 def read_table(path: Path) -> Observed:
@@ -44,28 +49,47 @@ def _read(file: IO[str], path: Path, observed: Observed) -> None:
         if not {*NEEDED} <= {*headings} <= {*known} or len({*headings}) != len(headings):
             found = f"found the headings {','.join(headings)[:80]!r} in {path}"
             raise RowsError(f"{found}, needed are {','.join(NEEDED)}", COLUMNS_HINT)
+        moves = list[_Move]()
         for row in reader:
             if not row:
                 continue
             try:
                 if len(row) != len(headings):
                     raise ValueError(f"{len(row)} values, allowed are {len(headings)}")
-                _add(dict(zip(headings, row, strict=True)), observed)
+                _add(dict(zip(headings, row, strict=True)), observed, moves)
             except ValueError as error:
                 wrong = f"found {error} in line {reader.line_num} of {path}"
                 raise RowsError(wrong, COLUMNS_HINT) from None
     except csv.Error as error:
         wrong = f"found no comma-separated values in line {reader.line_num} of {path}: {error}"
         raise RowsError(wrong, SAVE_HINT) from None
-    observed.unknown.append("The table has no subscriptions, sessions and deliveries.")
-    for key in OPTIONAL:
+    for at_ns, name, is_connect in sorted(moves):
+        client = observed.client(name)
+        if is_connect:
+            client.connect(at_ns)
+        else:
+            client.disconnect(at_ns)
+    observed.unknown.append("The table has no subscriptions and deliveries.")
+    if "event" not in headings:
+        observed.unknown.append("The table has no event: all clients are connected all the time.")
+    for key in ("qos", "retain"):
         if key not in headings:
             value = "QoS 0" if key == "qos" else "not retained"
             observed.unknown.append(f"The table has no {key}: messages are played as {value}.")
 
 
-def _add(row: dict[str, str], observed: Observed) -> None:
+def _add(row: dict[str, str], observed: Observed, moves: list[_Move]) -> None:
     topic, client = row["topic"], row["client"]
+    event = row.get("event", "").strip().lower() or "message"
+    if event not in EVENTS:
+        raise ValueError(f"event {event[:20]!r}, allowed are {', '.join(EVENTS)}")
+    if event != "message":
+        if not client or topic or row["size"]:
+            raise ValueError(
+                f"a {event} with topic or size, or without client, allowed is a client"
+            )
+        moves.append((instant_ns(row["time"].strip()), client, event == "connect"))
+        return
     is_topic = 0 < len(topic.encode()) <= TOPIC_BYTES_MAX and not set(topic) & {"+", "#", "\0"}
     if not is_topic:
         raise ValueError(f"the topic {topic[:80]!r}, allowed is one without wildcards")

@@ -28,6 +28,7 @@ from pubstorm.host.preflight.engines import (
     programs_of,
 )
 from pubstorm.host.preflight.host import HostLimits
+from pubstorm.host.preflight.links import links_bytes
 from pubstorm.host.preflight.need import (
     Fix,
     Kinds,
@@ -238,7 +239,8 @@ def _memory(plan: Plan, host: HostLimits, agents: int, brokers: Kinds) -> Iterat
     costs, clients, bridges = host.costs, connecting(plan), bridges_of(plan)
     others = (clients if brokers or _all_loopback(plan) else 0) + 2 * bridges
     bytes_needed = clients_bytes(plan, costs) + costs.engines_bytes(agents)
-    bytes_needed += others * costs.end.value + large_messages_bytes(plan)
+    in_links = links_bytes(plan)
+    bytes_needed += others * costs.end.value + large_messages_bytes(plan) + in_links
     if brokers:
         tls_bytes = BROKER_TLS_BYTES if _has_tls(plan) else 0
         bytes_needed += (clients + bridges) * (client_bytes(brokers) + tls_bytes)
@@ -248,6 +250,8 @@ def _memory(plan: Plan, host: HostLimits, agents: int, brokers: Kinds) -> Iterat
     if sum(brokers.values()) > FEW_BROKERS:
         fix = "play fewer clients, start fewer brokers, or give the host more memory"
     yield Need(MEMORY, round(bytes_needed), host.memory_bytes, "bytes", otherwise=fix)
+    if in_links:
+        yield Need("memory of it for bytes in links, about", round(in_links), None, "bytes")
     buffered = min(clients + others, _ends_in_use(plan)) * round(costs.buffer.value)
     pages = _round_up(ceil(buffered / PAGE_BYTES))
     tcp_mem = Fix("sysctl", "net.ipv4.tcp_mem", f"{pages // 2} {pages // 4 * 3} {pages}")

@@ -15,7 +15,9 @@ from pubstorm.contract.plan import (
 from pubstorm.host.binaries import offered_load
 from pubstorm.host.calibration import Costs, least_seconds
 from pubstorm.host.preflight.engines import PORTS_SHARE_EASY, clients_bytes, connections_at
+from pubstorm.host.preflight.links import links_bytes
 from pubstorm.host.sizing.traffic import SEGMENT, Moment, moments
+from pubstorm.quantities import bytes_text
 from pubstorm.scenario.fleet import FleetHost, ScenarioFleet
 from pubstorm.scenario.sizes import DESCRIPTORS_KEPT
 
@@ -193,7 +195,9 @@ def _memory(plan: Plan, costs: Costs, busy: Sequence[Moment]) -> tuple[float, st
     words = f"{costs.client.value + costs.end.value:,.0f} B for each client"
     if any(target.tls for target in plan.targets):
         words += f", {costs.tls_client.value:,.0f} B for TLS"
-    return clients_bytes(plan, costs) + under_way * costs.buffer.value, words
+    if in_links := links_bytes(plan):
+        words += f", {bytes_text(in_links)} in links"
+    return clients_bytes(plan, costs) + in_links + under_way * costs.buffer.value, words
 
 
 def _least(plan: Plan, resources: Sequence[Resource]) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from itertools import accumulate, groupby, pairwise
 from operator import attrgetter
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from pubstorm.contract.histogram import NOTHING, Histogram, HistogramSum
 from pubstorm.contract.snapshot import Snapshot
@@ -31,7 +31,10 @@ CELLS_MIN = 100
 """Cells of each length that are kept in any case."""
 
 K = TypeVar("K")
-Measure = Literal["delivery", "acknowledgement", "round trip", "lateness"]
+ConnectMeasure = Literal["connect_tcp", "connect_tls", "connect_accept", "connect_subscribe"]
+Measure = Literal["delivery", "acknowledgement", "round trip", "lateness"] | ConnectMeasure
+CONNECT_MEASURES: tuple[ConnectMeasure, ...] = get_args(ConnectMeasure)
+"""Phases of connecting, with the names of their histograms in a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ def over_time(
     for index, population in enumerate(snapshot.populations):
         yield HistogramKey(stage, "acknowledgement", index), population.ack_intended
         yield HistogramKey(stage, "round trip", index), population.round_trip
+        for measure in CONNECT_MEASURES:
+            yield HistogramKey(stage, measure, index), getattr(population, measure)
     for flow in snapshot.flows:
         yield HistogramKey(stage, "delivery", flow.to), flow.latency_intended
     if snapshot.agent not in publishers:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pubstorm.contract.recorded import TOPIC_BYTES_MAX, read_recorded
+from pubstorm.contract.recorded import RECORD_HINT, TOPIC_BYTES_MAX, read_recorded
+from pubstorm.contract.sessions import read_sessions
 from pubstorm.contract.template import (
     RECORDED,
     STAMP_BYTES,
@@ -35,7 +36,7 @@ from pubstorm.scenario.flows import (
 )
 from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Connecting, Flapping, Population, Rows
+from pubstorm.scenario.populations import Connecting, Flapping, Lifetime, Population, Rows
 from pubstorm.scenario.shares import MEAN_NS_MAX, PopulationShare, mean_subscribed_ns, shares_of
 
 CREDENTIALS = ("username", "password")
@@ -109,15 +110,35 @@ def check_replays(scenario: Scenario) -> Iterator[Finding]:
     """Files of recorded messages, whose paths are absolute."""
     for name, population in scenario.populations.items():
         parts: list[tuple[Path, Sequence[Publication]]] = [((), population.flows)]
+        lifetimes: list[tuple[Path, Lifetime | None]] = [((), population.stay)]
         if isinstance(population, MqttClients):
             shares = population.shares.items()
             parts += [(("shares", share), each.publications or ()) for share, each in shares]
+            lifetimes += [(("shares", share), each.lifetime) for share, each in shares]
         for within, flows in parts:
             for number, flow in enumerate(flows):
                 replay = getattr(flow, "replay", None)
                 if replay is not None:
                     path = ("populations", name, *within, "publications", number)
                     yield from _check_replay(path, flow, replay.file)
+        for within, lifetime in lifetimes:
+            if lifetime is not None and lifetime.replay is not None:
+                path = ("populations", name, *within, "lifetime")
+                yield from _check_sessions(path, lifetime.replay, population.flows)
+
+
+def _check_sessions(path: Path, name: str, flows: Sequence[Publication]) -> Iterator[Finding]:
+    """A file of sessions, which has as many clients as the messages that they send."""
+    try:
+        clients = read_sessions(name).clients
+        for flow in flows:
+            replay = getattr(flow, "replay", None)
+            if replay is not None and (others := read_recorded(replay.file).clients) != clients:
+                found = f"found {clients} clients in {name} and {others} in {replay.file}"
+                yield (*path, "replay"), f"{found}, needed are as many in both", RECORD_HINT
+                return
+    except RowsError as error:
+        yield (*path, "replay"), error.message, error.hint
 
 
 def _check_replay(path: Path, flow: Publication, name: str) -> Iterator[Finding]:

@@ -213,10 +213,11 @@ fn only_streams_that_continue_count() {
         change(&mut plan);
         due(&plan, 0)
     };
-    let lifetime = Some(Lifetime { min_ns: 1, max_ns: 2, offline_ns: None });
+    let (offline_ns, recorded) = (None, None);
+    let lifetime = Some(Lifetime { min_ns: 1, max_ns: 2, offline_ns, recorded });
     let at = |choice| Attachment { first: 0, count: 2, choice, shift: 0 };
     assert!(close(all(&|_| ()), 10.0));
-    assert!(close(all(&|plan| plan.populations[0].lifetime = lifetime), 0.0));
+    assert!(close(all(&|plan| plan.populations[0].lifetime = lifetime.clone()), 0.0));
     assert!(close(all(&|plan| plan.populations[0].publications[0].pace = Pace::Closed), 0.0));
     let share = |plan: &mut Plan| {
         plan.populations[1] = population(1, 0, &["$share/g/a/#"]);

@@ -97,7 +97,8 @@ fn phases_follow_clients_and_rates() {
     let mut publishers = population(10, 0, &[]);
     publishers.publications.push(publication("t", every_second()));
     publishers.publications.push(publication("t", Pace::Closed));
-    publishers.lifetime = Some(Lifetime { min_ns: 2, max_ns: 4, offline_ns: Some(1) });
+    let (offline_ns, recorded) = (Some(1), None);
+    publishers.lifetime = Some(Lifetime { min_ns: 2, max_ns: 4, offline_ns, recorded });
     let plan = plan(vec![publishers, population(7, 0, &["t"])], 1, true);
     let action = Action::Publish {
         duration_ns: 10 * SECOND_NS,

@@ -26,6 +26,7 @@ from pubstorm.contract.protocol import (
     Template,
     Zmtp,
 )
+from pubstorm.contract.sessions import SessionsRecording
 from pubstorm.contract.target import Target
 from pubstorm.errors import REDACTED
 from pubstorm.quantities import SECOND_NS
@@ -126,19 +127,6 @@ class PlannedTls(Frozen):
     def without_secrets(self) -> PlannedTls:
         """The same without the passphrase, to be stored."""
         return self if self.passphrase is None else self.model_copy(update={"passphrase": REDACTED})
-
-
-class SessionsRecording(Frozen):
-    """Recorded sessions of the clients of a population."""
-
-    file: str
-    """Path of the file of recorded sessions."""
-    first: U62
-    """Client number `{n}` of the first recorded client."""
-    clients: U32
-    """Number of recorded clients: client `c` plays recorded client `c % clients`."""
-    shift_ns: U62
-    """Clients beyond the recorded ones are later by up to this time, in nanoseconds."""
 
 
 class PlannedLifetime(Frozen):

@@ -10,6 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from pubstorm.contract import U62
+from pubstorm.contract.protocol import U32, Frozen
 from pubstorm.contract.recorded import (
     INSTANT_NS_MAX,
     MESSAGES_MAX,
@@ -24,6 +26,19 @@ HEADINGS = ("client", "from_ns", "until_ns")
 """Columns of a file."""
 SESSIONS_MAX = 10_000_000
 """Most sessions of a file: an agent takes 16 bytes for each that its clients play."""
+
+
+class SessionsRecording(Frozen):
+    """Recorded sessions of the clients of a population."""
+
+    file: str
+    """Path of the file of recorded sessions."""
+    first: U62
+    """Client number `{n}` of the first recorded client."""
+    clients: U32
+    """Number of recorded clients: client `c` plays recorded client `c % clients`."""
+    shift_ns: U62
+    """Clients beyond the recorded ones are later by up to this time, in nanoseconds."""
 
 
 class RecordedSession(NamedTuple):

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pubstorm.contract import RATE_MIN_PER_S, plan, protocol
 from pubstorm.contract.offered_load import clients_at, most_at_a_target, target_of, template_of
 from pubstorm.contract.recorded import read_recorded
-from pubstorm.contract.sessions import read_sessions
+from pubstorm.contract.sessions import SessionsRecording, read_sessions
 from pubstorm.contract.target import SOURCES_MAX, Target
 from pubstorm.contract.template import NUMERIC, Template, Variable, VariableKind
 from pubstorm.plan.stages import planned_stages
@@ -326,7 +326,7 @@ def _lifetime(scenario: Scenario, played: PopulationShare) -> plan.PlannedLifeti
 
 def _recorded_lifetime(path: str, shift_ns: int, played: PopulationShare) -> plan.PlannedLifetime:
     file = read_sessions(path)
-    recorded = plan.SessionsRecording(
+    recorded = SessionsRecording(
         file=path,
         first=played.population.first - played.start,
         clients=file.clients,

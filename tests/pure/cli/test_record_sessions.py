@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from pubstorm.cli.record.capture import read_capture
 from pubstorm.cli.record.population import SCENARIO, Observed, write_population
 from pubstorm.cli.record.table import read_table
-from pubstorm.contract.plan import PlannedLifetime, SessionsRecording
+from pubstorm.contract.plan import PlannedLifetime
 from pubstorm.contract.recorded import RecordedMessage, write_recorded
 from pubstorm.contract.sessions import (
     RecordedSession,
+    SessionsRecording,
     read_sessions,
     recorded_sessions,
     write_sessions,

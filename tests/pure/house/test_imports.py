@@ -34,7 +34,7 @@ FOREIGN = {
     "jinja2": {"report.page"},
     "pandas": {"api.stored"},
     "pyarrow": {"report.data"},
-    "paho": {"cli.record.subscription", "topology.observer"},
+    "paho": {"cli.record.subscription", "topology.observer", "topology.proxy_header"},
     "google": {"scenario.encodings", "web.metrics"},
     "fastavro": {"scenario.encodings"},
     "backports": {"scenario.encodings"},

@@ -150,6 +150,7 @@ def test_the_comparison_shows_equal_messages_and_curves(
     assert name != "once" or fan_out.endswith("+0.0%"), lines
 
 
+@pytest.mark.slow("three runs of a recording of 4 s")
 def test_recorded_sessions_are_played_at_their_instants(
     shared_run: Play, shared_mosquitto: MosquittoMaker, tmp_path: Path
 ) -> None:

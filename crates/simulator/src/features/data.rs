@@ -16,6 +16,7 @@ pub fn draw(case: &mut Case, seed: u64) {
         for publication in &mut population.publications {
             let values = publication.topic.variants();
             if values > 1 && !publication.request && rng.chance(40) {
+                publication.order = Order::Turn;
                 publication.weights = (0..values).map(|_| 1 + rng.below(9) as u32).collect();
             }
             let has_size = matches!(publication.payload, Payload::Fixed { .. });

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from functools import reduce
 from itertools import accumulate, groupby, pairwise
 from operator import attrgetter
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from pubstorm.contract.histogram import NOTHING, Histogram, HistogramSum
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.metrics.charts import lines_of
 from pubstorm.result.timeline.lane import HOUR_NS, MINUTE_NS, Edges
 from pubstorm.result.timeline.rows import bounded, packed, unpacked
 
@@ -31,9 +32,11 @@ CELLS_MIN = 100
 """Cells of each length that are kept in any case."""
 
 K = TypeVar("K")
-ConnectMeasure = Literal["connect_tcp", "connect_tls", "connect_accept", "connect_subscribe"]
-Measure = Literal["delivery", "acknowledgement", "round trip", "lateness"] | ConnectMeasure
-CONNECT_MEASURES: tuple[ConnectMeasure, ...] = get_args(ConnectMeasure)
+Measure: TypeAlias = str
+"""`delivery`, `acknowledgement`, `round trip`, `lateness`, or a phase of connecting."""
+CONNECT_MEASURES: tuple[Measure, ...] = tuple(
+    line.metric.name for line in lines_of("page", "connecting")
+)
 """Phases of connecting, with the names of their histograms in a snapshot."""
 
 

@@ -17,6 +17,7 @@ from pubstorm.contract.protocol import (
     U32_MAX,
     Frozen,
     Mqtt,
+    PlannedFlow,
     PlannedPublication,
     PlannedSubscription,
     PlannedWill,
@@ -513,6 +514,8 @@ class Plan(Frozen):
     """True if a message published at one target reaches subscribers at the others."""
     bridges: tuple[PlannedBridges, ...] = ()
     """Bridges between the targets."""
+    flows: tuple[PlannedFlow, ...] = ()
+    """Flows that programs beside the brokers carry."""
     sources: tuple[str, ...]
     """Source addresses, used in turn; empty leaves the choice to the kernel."""
     addresses: PlannedAddressUse | None = None

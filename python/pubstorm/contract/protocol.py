@@ -397,3 +397,19 @@ class PlannedPublication(Frozen):
     def recorded(self) -> RecordedPayload | None:
         """Recorded messages that the clients play; None for other flows."""
         return self.payload if isinstance(self.payload, RecordedPayload) else None
+
+
+class PlannedFlow(Frozen):
+    """Messages that a program beside the brokers carries: those of one publication arrive at the
+    target of other clients too, under another name."""
+
+    population: U32
+    """Index of the publishing population."""
+    publication: U32
+    """Index of the publication in its population."""
+    to: Template
+    """Template of the name with which a message arrives. Its variables are those of the publishing
+    client; a range has the value that the topic has."""
+    at: U32
+    """Index of a population whose clients are at the target at which the messages arrive. The name
+    follows the rule of its protocol."""

@@ -16,6 +16,7 @@ from pubstorm.contract.protocol import (
     U32,
     U32_MAX,
     Frozen,
+    KafkaProtocol,
     Mqtt,
     PlannedFlow,
     PlannedPublication,
@@ -299,6 +300,8 @@ class PlannedPopulation(Frozen):
     @property
     def player(self) -> Player:
         """Program that plays its clients."""
+        if isinstance(self.protocol, KafkaProtocol):
+            return "librdkafka"
         return "engine" if self.zmtp is None else self.zmtp.player
 
     @property

@@ -115,8 +115,8 @@ class Program(Service):
     command: Words = ()
     """The program and its arguments; relative paths are from the folder of the scenario file. Texts
     in them and in `environment` are replaced: `{NAME.host}` and `{NAME.port}` of a broker, and
-    `{NAME.nats}`, its port for another protocol; `{folder}`, a folder of the program's own. `{{`
-    and `}}` are braces. The program stays in the foreground, and ends at SIGTERM."""
+    `{NAME.PROTOCOL}`, its port for another protocol; `{folder}`, a folder of the program's own.
+    `{{` and `}}` are braces. The program stays in the foreground, and ends at SIGTERM."""
     environment: Mapping[Name, Text] = Field(default_factory=dict)
     """Environment variables of the program, beside those of the run."""
     ready: Text = ""

@@ -281,6 +281,15 @@ class Nats(InstalledBroker):
                 yield key, message, "a dot stands for a block"
 
 
+class Kafka(InstalledBroker):
+    """Kafka without ZooKeeper, which has to be installed (`scripts/install-brokers kafka`), with
+    Java. Its settings are lines of `server.properties`."""
+
+    SPEAKS: ClassVar[Collection[str]] = ("Kafka",)
+    kind: Literal["kafka"]
+    """`kafka`."""
+
+
 class Command(Broker):
     """Any other program."""
 
@@ -318,6 +327,7 @@ AnyBroker = Annotated[
     | Annotated[Mosquitto, Tag("kind mosquitto")]
     | Annotated[Rabbitmq, Tag("kind rabbitmq")]
     | Annotated[Nats, Tag("kind nats")]
+    | Annotated[Kafka, Tag("kind kafka")]
     | Annotated[Command, Tag("kind command")],
     Discriminator(_kind_of),
     AnyOf(),

@@ -26,6 +26,7 @@ from pubstorm.contract.protocol import (
     FixedPayload,
     GaussianPayload,
     HistogramPayload,
+    KafkaProtocol,
     Mqtt,
     NatsProtocol,
     OpenPace,
@@ -244,6 +245,8 @@ def _kind(population: PlannedPopulation) -> str:
             return f"{version}{session} session, keep-alive {keep_alive}"
         case NatsProtocol() as nats:
             return f"NATS{'' if nats.echo else ' without echo'}, {heartbeats}"
+        case KafkaProtocol():
+            return "consumers of librdkafka"
         case zmtp:
             security = _security(population)
             if population.player != "engine":

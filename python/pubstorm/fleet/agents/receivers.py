@@ -304,7 +304,7 @@ def _unstamped_topics(part: AgentShard) -> dict[tuple[int, str], int]:
     """The populations of publishers whose messages carry no stamp, by target and topic."""
     found: dict[tuple[int, str], int] = {}
     for index, population in enumerate(part.plan.populations):
-        if population.zmtp is None:
+        if not population.is_publisher:
             continue
         for publication in population.publications:
             if holds_stamp(publication):

@@ -15,7 +15,7 @@ use crate::model::flows::Subscription;
 use crate::model::names::Names;
 use crate::model::{Attachment, Plan, Population};
 use crate::schedule::attachment::Drawn;
-use carried::{Carried, Carriers};
+use carried::{FlowMessage, FlowRoutes};
 use crossing::{Crossings, Targets};
 use filter::Filter;
 use numbers::{Numbers, count_union};
@@ -33,7 +33,7 @@ pub struct FanOut {
     /// True if populations have names that are twins.
     has_twins: bool,
     /// Programs that carry messages on.
-    carriers: Carriers,
+    flow_routes: FlowRoutes,
 }
 
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ pub struct MessageOrigin {
     /// Population and client, if the client does not receive its own messages.
     pub excluded: Option<(usize, u32)>,
     /// The message of a flow, if a program carries the message on; `None` for other messages.
-    pub carried: Option<Carried>,
+    pub carried: Option<FlowMessage>,
 }
 
 impl Plan {
@@ -91,7 +91,7 @@ impl Plan {
         publication: usize,
         variant: u32,
     ) -> MessageOrigin {
-        let carried = Carried::new(self, (population, client), publication, variant);
+        let carried = FlowMessage::new(self, (population, client), publication, variant);
         MessageOrigin { carried, ..self.publisher(population, client) }
     }
 }
@@ -106,7 +106,7 @@ impl FanOut {
         let crossings = (!plan.bridges.is_empty()).then(|| Crossings::new(plan));
         let is_used = |names| populations.iter().any(|own: &PopulationFilters| own.names == names);
         let has_twins = populations.iter().any(|own| own.names.twin().is_some_and(is_used));
-        Self { populations, groups, crossings, has_twins, carriers: Carriers::new(plan) }
+        Self { populations, groups, crossings, has_twins, flow_routes: FlowRoutes::new(plan) }
     }
 
     /// The same for estimates: one delivery for each shared group, also where
@@ -160,7 +160,7 @@ impl FanOut {
             _ => add(topic, names, &Targets::one(target)),
         };
         arrive(topic, names, target);
-        for (topic, names, target) in self.carriers.arrivals(carried) {
+        for (topic, names, target) in self.flow_routes.arrivals(carried) {
             arrive(&topic, names, target);
         }
         if let Some((population, client)) = excluded {

@@ -8,7 +8,7 @@ use crate::text::template::Template;
 
 /// A message of a flow: what its further names depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Carried {
+pub struct FlowMessage {
     /// Index of the publishing population.
     population: usize,
     /// Index of the publication in its population.
@@ -21,10 +21,10 @@ pub struct Carried {
 
 /// Programs that carry messages on: one for each flow of the plan.
 #[derive(Clone, Debug)]
-pub struct Carriers(Vec<Carrier>);
+pub struct FlowRoutes(Vec<FlowRoute>);
 
 #[derive(Clone, Debug)]
-struct Carrier {
+struct FlowRoute {
     population: usize,
     publication: usize,
     to: Template,
@@ -32,7 +32,7 @@ struct Carrier {
     target: usize,
 }
 
-impl Carried {
+impl FlowMessage {
     /// A message of a client, which has this index over all agents; `None` if no program carries
     /// the messages of the publication.
     pub fn new(
@@ -49,12 +49,12 @@ impl Carried {
     }
 }
 
-impl Carriers {
+impl FlowRoutes {
     /// The flows of a plan that has been checked.
     pub fn new(plan: &Plan) -> Self {
         let carrier = |flow: &PlannedFlow| {
             let at = &plan.populations[flow.at];
-            Carrier {
+            FlowRoute {
                 population: flow.population,
                 publication: flow.publication,
                 to: flow.to.clone(),
@@ -68,10 +68,10 @@ impl Carriers {
     /// Names and targets with which a message arrives elsewhere.
     pub fn arrivals(
         &self,
-        carried: Option<Carried>,
+        carried: Option<FlowMessage>,
     ) -> impl Iterator<Item = (String, Names, usize)> + '_ {
         carried.into_iter().flat_map(|message| {
-            let is_own = move |carrier: &&Carrier| {
+            let is_own = move |carrier: &&FlowRoute| {
                 (carrier.population, carrier.publication)
                     == (message.population, message.publication)
             };

@@ -11,11 +11,12 @@ from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.fields import payload_texts, published_topic, subject
 from pubstorm.scenario.flows import DeclaredFlow, Publication
+from pubstorm.scenario.kafka import topic_of_kafka
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
 
-READERS = {"/": published_topic, ".": subject}
-"""Readers of names by the separator of their levels."""
+READERS = {"MQTT": published_topic, "NATS": subject, "Kafka": topic_of_kafka}
+"""Readers of names by the title of their protocol."""
 
 
 def check_flows(scenario: Scenario) -> Iterator[Finding]:
@@ -62,13 +63,12 @@ def _has_stamp(publication: Publication) -> bool:
 def _check_to(path: Path, flow: DeclaredFlow, scenario: Scenario) -> Iterator[Finding]:
     """Yields a name that is none at the subscribers, or that does not follow from the topic."""
     receiver, where = scenario.populations[flow.at], (*path, "to")
-    names = receiver.can.names
     if not receiver.can.has_broker or receiver.is_publisher:
         message = f"found {flow.at}, allowed are populations that connect to a broker"
         yield (*path, "at"), message, None
-    elif names is not None and names.separator in READERS:
+    elif receiver.can.title in READERS:
         try:
-            READERS[names.separator](flow.to)
+            READERS[receiver.can.title](flow.to)
         except UnfitError as unfit:
             message = f"found {describe(flow.to)}, allowed {unfit.allowed}"
             yield where, f"{message}, as {receiver.can.title} has it", unfit.hint
@@ -94,10 +94,8 @@ def _check_place(path: Path, flow: DeclaredFlow, scenario: Scenario) -> Iterator
     is_same = (receiver.attached_to, count) == (publisher.attached_to, 1)
     names, own = receiver.can.names, publisher.can.names
     if is_same and names is not None and own is not None:
-        twin = flow.from_ if names == own else names.twin(flow.from_)
-        if own.separator != "/" and names != own:
-            twin = own.twin(flow.from_)
-        if twin == flow.to:
+        levels = names if own.separator == "/" else own
+        if flow.to == (flow.from_ if names == own else levels.twin(flow.from_)):
             message = f"found {describe(flow.to)}, which the broker itself gives these messages"
             yield (*path, "to"), message, "leave the flow out"
 

@@ -169,7 +169,12 @@ impl Expectations {
             publisher.is_none_or(is_will).then_some(owner)
         });
         let (Some(from), Some(topic)) = (will.or(publisher), topic) else {
-            tally.populations[to].counters.foreign_total += 1;
+            let names = setup.plan.populations[to].capabilities().names;
+            let is_carried =
+                topic.is_some_and(|topic| setup.plan.is_carried_to(names, target, topic));
+            let counters = &mut tally.populations[to].counters;
+            counters.unstamped_total += u64::from(is_carried);
+            counters.foreign_total += u64::from(!is_carried);
             return;
         };
         let is_will = will.is_some();

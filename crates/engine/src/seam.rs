@@ -52,6 +52,8 @@ enum ProtocolSetup {
     Mqtt(MqttSetup),
     Zmtp(ZmtpSetup),
     Nats(NatsSetup),
+    /// Of a protocol that other programs play.
+    OfOthers,
 }
 
 /// Memory for parts of packets while the packets are made.
@@ -112,17 +114,21 @@ impl SessionSetup {
                 proves_password: false,
                 own: ProtocolSetup::Nats(NatsSetup::new(population, options)),
             },
+            plan::PlannedProtocol::Kafka(_) => {
+                Self { prefetch: u64::MAX, proves_password: false, own: ProtocolSetup::OfOthers }
+            }
         }
     }
 }
 
 impl Session {
     /// State of a client that has never connected.
-    pub const fn new(protocol: &plan::PlannedProtocol) -> Self {
+    pub fn new(protocol: &plan::PlannedProtocol) -> Self {
         match protocol {
             plan::PlannedProtocol::Mqtt(_) => Self::Mqtt(MqttClient::NEW),
             plan::PlannedProtocol::Zmtp(_) => Self::Zmtp(ZmtpClient::NEW),
             plan::PlannedProtocol::Nats(_) => Self::Nats(NatsClient::NEW),
+            plan::PlannedProtocol::Kafka(_) => other(),
         }
     }
 }
@@ -170,6 +176,7 @@ impl Protocol for Session {
             ProtocolSetup::Mqtt(setup) => MqttClient::cut(setup, packets, end),
             ProtocolSetup::Zmtp(setup) => ZmtpClient::cut(setup, packets, end),
             ProtocolSetup::Nats(setup) => NatsClient::cut(setup, packets, end),
+            ProtocolSetup::OfOthers => other(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Checks of a plan at the start of an agent.
 
+mod flows;
 mod protocol;
 mod round_trips;
 
@@ -28,7 +29,7 @@ impl Plan {
         Ok(plan)
     }
 
-    fn check(&self) -> Result<(), PlanError> {
+    pub(crate) fn check(&self) -> Result<(), PlanError> {
         if self.format != Self::FORMAT {
             return Err(PlanError::Format { found: self.format });
         }
@@ -54,6 +55,9 @@ impl Plan {
         })?;
         for (b, bridges) in self.bridges.iter().enumerate() {
             bridges.check(&format!("bridges[{b}]"), self.targets.len())?;
+        }
+        for (f, flow) in self.flows.iter().enumerate() {
+            flow.check(&format!("flows[{f}]"), self)?;
         }
         for (s, stage) in self.stages.iter().enumerate() {
             let known = stage.populations.iter().all(|&p| p < self.populations.len());
@@ -325,14 +329,14 @@ fn check_targets(first: usize, count: usize, targets: usize, path: &str) -> Resu
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::fan_out;
     use crate::model::flows::Order;
     use crate::model::{ChangeAction, Direction, Route};
     use crate::text::template::Template;
 
-    fn publication(topic: &str, payload: Payload) -> Publication {
+    pub(crate) fn publication(topic: &str, payload: Payload) -> Publication {
         let topic = Template::new(topic).unwrap();
         Publication {
             topic,

@@ -4,6 +4,7 @@
 //!
 //! Arithmetic needs no table of a million filters, and counts losses at the end of a stream too.
 
+mod carried;
 mod crossing;
 mod filter;
 pub(crate) mod numbers;
@@ -14,6 +15,7 @@ use crate::model::flows::Subscription;
 use crate::model::names::Names;
 use crate::model::{Attachment, Plan, Population};
 use crate::schedule::attachment::Drawn;
+use carried::{FlowMessage, FlowRoutes};
 use crossing::{Crossings, Targets};
 use filter::Filter;
 use numbers::{Numbers, count_union};
@@ -30,6 +32,8 @@ pub struct FanOut {
     crossings: Option<Crossings>,
     /// True if populations have names that are twins.
     has_twins: bool,
+    /// Programs that carry messages on.
+    flow_routes: FlowRoutes,
 }
 
 #[derive(Clone, Debug)]
@@ -62,6 +66,8 @@ pub struct MessageOrigin {
     pub target: usize,
     /// Population and client, if the client does not receive its own messages.
     pub excluded: Option<(usize, u32)>,
+    /// The message of a flow, if a program carries the message on; `None` for other messages.
+    pub carried: Option<FlowMessage>,
 }
 
 impl Plan {
@@ -73,7 +79,20 @@ impl Plan {
             names: publisher.capabilities().names,
             target: publisher.at.target(self.seed, population, client),
             excluded: publisher.skips_own_messages().then_some((population, client)),
+            carried: None,
         }
+    }
+
+    /// The same for a message of a publication, with this value of its topic.
+    #[must_use]
+    pub fn origin(
+        &self,
+        (population, client): (usize, u32),
+        publication: usize,
+        variant: u32,
+    ) -> MessageOrigin {
+        let carried = FlowMessage::new(self, (population, client), publication, variant);
+        MessageOrigin { carried, ..self.publisher(population, client) }
     }
 }
 
@@ -87,7 +106,7 @@ impl FanOut {
         let crossings = (!plan.bridges.is_empty()).then(|| Crossings::new(plan));
         let is_used = |names| populations.iter().any(|own: &PopulationFilters| own.names == names);
         let has_twins = populations.iter().any(|own| own.names.twin().is_some_and(is_used));
-        Self { populations, groups, crossings, has_twins }
+        Self { populations, groups, crossings, has_twins, flow_routes: FlowRoutes::new(plan) }
     }
 
     /// The same for estimates: one delivery for each shared group, also where
@@ -116,7 +135,7 @@ impl FanOut {
     /// The delivery to a shared group counts for the first population with members at the target.
     /// Groups whose deliveries depend on the broker are excluded, see [`FanOut::ways`].
     pub fn deliveries(&self, topic: &str, publisher: MessageOrigin, counts: &mut Vec<u64>) {
-        let MessageOrigin { names, target, excluded } = publisher;
+        let MessageOrigin { names, target, excluded, carried } = publisher;
         counts.clear();
         counts.resize(self.populations.len(), 0);
         let mut add_names = |topic: &str, (names, targets): (Names, &Targets)| {
@@ -124,7 +143,7 @@ impl FanOut {
             same.for_each(|(count, population)| *count += population.deliveries(topic, targets));
             self.add_groups(topic, (names, targets), counts);
         };
-        let mut add = |topic: &str, targets: &Targets| {
+        let mut add = |topic: &str, names: Names, targets: &Targets| {
             add_names(topic, (names, targets));
             if self.has_twins
                 && let Some((twin, topic)) = names.twin_of(topic)
@@ -133,11 +152,16 @@ impl FanOut {
             }
         };
         // Routes of bridges are topic filters.
-        match self.crossings.as_ref().filter(|_| names == Names::Topics) {
-            None => add(topic, &Targets::one(target)),
-            Some(crossings) => {
-                crossings.reached(target, topic).iter().for_each(|p| add(&p.topic, &p.targets));
+        let mut arrive = |topic: &str, names: Names, target| match &self.crossings {
+            Some(crossings) if names == Names::Topics => {
+                let places = crossings.reached(target, topic);
+                places.iter().for_each(|p| add(&p.topic, names, &p.targets));
             }
+            _ => add(topic, names, &Targets::one(target)),
+        };
+        arrive(topic, names, target);
+        for (topic, names, target) in self.flow_routes.arrivals(carried) {
+            arrive(&topic, names, target);
         }
         if let Some((population, client)) = excluded {
             counts[population] -= u64::from(self.populations[population].has(client, topic));

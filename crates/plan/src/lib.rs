@@ -68,8 +68,8 @@ pub use fan_out::{Expected, FanOut, MessageOrigin, Ways};
 pub use model::addresses::{AddressOrder, AddressUse, PlannedProxyProtocol, ProxyVersion};
 pub use model::capabilities::{Capabilities, Secures};
 pub use model::flows::{
-    Late, Order, Pace, Payload, Phase, PlannedRetainHandling, Process, Publication, Responds,
-    SizeBin, Subscription,
+    Late, Order, Pace, Payload, Phase, PlannedFlow, PlannedRetainHandling, Process, Publication,
+    Responds, SizeBin, Subscription,
 };
 pub use model::link::LinkConditions;
 pub use model::names::Names;

@@ -19,7 +19,7 @@ use crate::schedule::sessions::SessionsRecording;
 use crate::text::rows::Rows;
 use crate::text::template::Template;
 use addresses::{AddressUse, PlannedProxyProtocol};
-use flows::{Publication, Responds, Subscription};
+use flows::{PlannedFlow, Publication, Responds, Subscription};
 use link::LinkConditions;
 use protocol::PlannedProtocol;
 
@@ -41,6 +41,9 @@ pub struct Plan {
     pub targets_joined: bool,
     /// Bridges between the targets.
     pub bridges: Vec<Bridges>,
+    /// Flows that programs beside the brokers carry.
+    #[serde(default)]
+    pub flows: Vec<PlannedFlow>,
     /// Source addresses, used in turn; if empty, the kernel chooses.
     pub sources: Vec<std::net::IpAddr>,
     /// Use of several addresses of a target's name; `None`: each target has one address.

@@ -21,6 +21,7 @@ pub fn empty(seed: u64) -> Plan {
         targets: vec![target(1883)],
         targets_joined: false,
         bridges: Vec::new(),
+        flows: Vec::new(),
         sources: Vec::new(),
         addresses: None,
         snapshot_interval_ns: S,

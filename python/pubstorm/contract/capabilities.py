@@ -16,7 +16,7 @@ MQTT_NAMES: Mapping[MqttVersion, MqttName] = {
     "3.1.1": "mqtt-3.1.1",
     "5": "mqtt-5",
 }
-ProtocolName = MqttName | Literal["zmtp-3.1", "nats"]
+ProtocolName = MqttName | Literal["zmtp-3.1", "nats", "kafka"]
 """Protocol and version, as results and reports name them."""
 
 
@@ -44,6 +44,8 @@ TOPICS = Names("/", "+", "#")
 """Topics of MQTT."""
 SUBJECTS = Names(".", "*", ">")
 """Subjects of NATS."""
+WORDS = Names("\n", "\n", "\n")
+"""Topics of Kafka, which have one level: no name has the separator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,19 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         has_properties=False,
         names=SUBJECTS,
         text_bytes_max=U16_MAX,
+        login_bytes_max=U16_MAX,
+    ),
+    "kafka": Capabilities(
+        title="Kafka",
+        scheme="kafka://",
+        has_broker=True,
+        keeps_state=False,
+        answers_filters=True,
+        has_qos=False,
+        refuses_messages=False,
+        has_properties=False,
+        names=WORDS,
+        text_bytes_max=249,
         login_bytes_max=U16_MAX,
     ),
 }

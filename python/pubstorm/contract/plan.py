@@ -16,7 +16,9 @@ from pubstorm.contract.protocol import (
     U32,
     U32_MAX,
     Frozen,
+    KafkaProtocol,
     Mqtt,
+    PlannedFlow,
     PlannedPublication,
     PlannedSubscription,
     PlannedWill,
@@ -302,6 +304,8 @@ class PlannedPopulation(Frozen):
     @property
     def player(self) -> Player:
         """Program that plays its clients."""
+        if isinstance(self.protocol, KafkaProtocol):
+            return "librdkafka"
         return "engine" if self.zmtp is None else self.zmtp.player
 
     @property
@@ -517,6 +521,8 @@ class Plan(Frozen):
     """True if a message published at one target reaches subscribers at the others."""
     bridges: tuple[PlannedBridges, ...] = ()
     """Bridges between the targets."""
+    flows: tuple[PlannedFlow, ...] = ()
+    """Flows that programs beside the brokers carry."""
     sources: tuple[str, ...]
     """Source addresses, used in turn; empty leaves the choice to the kernel."""
     addresses: PlannedAddressUse | None = None

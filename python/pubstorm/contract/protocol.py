@@ -28,7 +28,7 @@ U32 = Annotated[int, Field(ge=0, le=U32_MAX)]
 QoS = Annotated[int, Field(ge=0, le=2)]
 SCRAM = "SCRAM-SHA-256"
 """Method of enhanced authentication that the engine plays."""
-Player = Literal["engine", "libzmq", "pyzmq", "command"]
+Player = Literal["engine", "libzmq", "pyzmq", "librdkafka", "command"]
 Template = Annotated[str, Field(description="Text with variables such as `{n}`.")]
 
 
@@ -222,7 +222,29 @@ class NatsProtocol(Frozen):
         return self.model_copy(update=given)
 
 
-Protocol = Annotated[Mqtt | Zmtp | NatsProtocol, Field(discriminator="kind")]
+class KafkaProtocol(Frozen):
+    """Options of Kafka's consumers, which a program with librdkafka plays."""
+
+    kind: Literal["kafka"] = "kafka"
+    settings: dict[str, str] = Field(default_factory=dict)
+    """Settings of librdkafka, by name."""
+
+    @property
+    def keeps_session(self) -> bool:
+        """False: a consumer begins at the end of its topics."""
+        return False
+
+    @property
+    def name(self) -> Literal["kafka"]:
+        """Protocol, as results and reports name it."""
+        return "kafka"
+
+    def without_secrets(self) -> KafkaProtocol:
+        """Returns the same without the values of settings, some of which are passwords."""
+        return self.model_copy(update={"settings": dict.fromkeys(self.settings, REDACTED)})
+
+
+Protocol = Annotated[Mqtt | Zmtp | NatsProtocol | KafkaProtocol, Field(discriminator="kind")]
 
 
 class PlannedSubscription(Frozen):
@@ -397,3 +419,19 @@ class PlannedPublication(Frozen):
     def recorded(self) -> RecordedPayload | None:
         """Recorded messages that the clients play; None for other flows."""
         return self.payload if isinstance(self.payload, RecordedPayload) else None
+
+
+class PlannedFlow(Frozen):
+    """Messages that a program beside the brokers carries: those of one publication arrive at the
+    target of other clients too, under another name."""
+
+    population: U32
+    """Index of the publishing population."""
+    publication: U32
+    """Index of the publication in its population."""
+    to: Template
+    """Template of the name with which a message arrives. Its variables are those of the publishing
+    client; a range has the value that the topic has."""
+    at: U32
+    """Index of a population whose clients are at the target at which the messages arrive. The name
+    follows the rule of its protocol."""

@@ -127,7 +127,10 @@ class Counters(Value):
     tls_certificates_reread_total: Count = 0
     """Certificates of clients that the agent has read again because their files had changed."""
     foreign_total: Count = 0
-    """Messages received that no client of this run stamped."""
+    """Messages received that no client of this run stamped, but for those of `unstamped_total`."""
+    unstamped_total: Count = 0
+    """Messages received without a stamp of this run, under names to which declared flows lead: what
+    carries them drops or changes the stamp."""
     link_retransmissions_total: Count = 0
     """Segments that the link of a client lost, and that came later by a retransmission."""
     link_full_total: Count = 0

@@ -108,10 +108,23 @@ class NatsTarget(Target):
         return CAPABILITIES["nats"]
 
 
+class KafkaTarget(Target):
+    """The address of a Kafka broker that already runs."""
+
+    def __str__(self) -> str:
+        return f"kafka://{super().__str__()}"
+
+    @property
+    def can(self) -> Capabilities:
+        """Abilities of its protocol."""
+        return CAPABILITIES["kafka"]
+
+
 def parse_target(text: object) -> Target:
     """The address in `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, over WebSocket
     `ws://HOST[:PORT][/PATH]` and `wss://`, over QUIC `quic://HOST[:PORT]`, for a NATS server
-    `nats://HOST[:PORT]`, or for a publisher of ZeroMQ `zmq://HOST:PORT`."""
+    `nats://HOST[:PORT]`, for Kafka `kafka://HOST[:PORT]`, or for a publisher of ZeroMQ
+    `zmq://HOST:PORT`."""
     found = _URL.fullmatch(text.strip()) if isinstance(text, str) else None
     scheme = found["scheme"] if found is not None else ""
     if found is None or (not scheme.startswith("ws") and found["path"] not in {"", "/"}):
@@ -130,6 +143,8 @@ def parse_target(text: object) -> Target:
         return PublisherTarget(host=host, port=port)
     if scheme in {"nats", "natss"}:
         return NatsTarget(host=host, port=port, tls=scheme in UNDER_TLS)
+    if scheme == "kafka":
+        return KafkaTarget(host=host, port=port)
     path = found["path"] if found["path"].startswith("/") else f"/{found['path']}"
     websocket = path if scheme.startswith("ws") else None
     quic = scheme == "quic"
@@ -143,7 +158,9 @@ def parse_targets(value: object) -> tuple[Target, ...]:
             raise UnfitError(value, f"is {TARGET_ALLOWED}, or a list of them")
         targets = tuple(parse_target(item) for item in value)
         if len({target.can.title for target in targets}) > 1:
-            raise UnfitError(value, "are targets of one protocol: zmq://, nats://, or of MQTT")
+            raise UnfitError(
+                value, "are targets of one protocol: zmq://, nats://, kafka://, or of MQTT"
+            )
         return targets
     return (parse_target(value),)
 
@@ -207,8 +224,8 @@ def _target_hint(text: object) -> str | None:
     if known is None:
         return (
             "this version speaks MQTT (mqtt://, under TLS mqtts://), MQTT over WebSocket (ws://, "
-            "under TLS wss://), MQTT over QUIC (quic://), NATS (nats://, under TLS natss://) and "
-            "ZeroMQ (zmq://)"
+            "under TLS wss://), MQTT over QUIC (quic://), NATS (nats://, under TLS natss://), "
+            "Kafka (kafka://) and ZeroMQ (zmq://)"
         )
     if "@" in rest:
         return "write username and password as keys: of the population, or of the source"
@@ -222,30 +239,33 @@ def _target_hint(text: object) -> str | None:
 DEFAULT_PORT = 1883
 DEFAULT_TLS_PORT = 8883
 NATS_PORT = 4222
+KAFKA_PORT = 9092
 QUIC_PORT = 14567
 """Port of EMQX; MQTT over QUIC has no registered one."""
 QUIC_SCHEME = "quic://"
 DEFAULT_PORTS = {
     **{"mqtt": DEFAULT_PORT, "mqtts": DEFAULT_TLS_PORT, "ws": 80, "wss": 443},
     "quic": QUIC_PORT,
-    **{"nats": NATS_PORT, "natss": NATS_PORT},
+    **{"nats": NATS_PORT, "natss": NATS_PORT, "kafka": KAFKA_PORT},
 }
 UNDER_TLS = frozenset({"mqtts", "wss", "quic", "natss"})
 ZMQ_SCHEME = "zmq://"
 NATS_SCHEMES = ("nats://", "natss://")
+KAFKA_SCHEME = "kafka://"
 TARGET_ALLOWED = (
-    "mqtt[s]://HOST[:PORT], ws[s]://HOST[:PORT][/PATH], quic://HOST[:PORT], nats[s]://HOST[:PORT] "
-    "or zmq://HOST:PORT"
+    "mqtt[s]://HOST[:PORT], ws[s]://HOST[:PORT][/PATH], quic://HOST[:PORT], nats[s]://HOST[:PORT], "
+    "kafka://HOST[:PORT] or zmq://HOST:PORT"
 )
 SOURCES_MAX = 4096
 SOURCES_ALLOWED = 'is "auto", or addresses and ranges such as 127.0.0.1-127.0.0.8'
 
 _SCHEMES = {
     **{scheme: scheme for scheme in ("mqtt", "mqtts", "ws", "wss", "quic", "zmq", "nats", "natss")},
+    "kafka": "kafka",
     **{"ssl": "mqtts", "tls": "mqtts", "http": "ws", "https": "wss"},
 }
 _URL = re.compile(
-    r"(?P<scheme>mqtts?|wss?|quic|zmq|natss?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)"
+    r"(?P<scheme>mqtts?|wss?|quic|zmq|natss?|kafka)://(?:\[(?P<address>[0-9A-Fa-f:.]+)"
     r"(?:%25(?P<zone>[A-Za-z0-9._~-]{1,15}))?\]"
     r"|(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?))(?::(?P<port>\d{1,6}))?"
     r"(?P<path>(?:[/?][!-\"$-~]*)?)",

@@ -202,6 +202,7 @@ class Assembly:
         pace = population.publications[0].pace
         kind = population.player
         assert kind != "engine", "an engine is no program"
+        assert kind != "librdkafka", "consumers publish nothing"
         return PublisherResult(
             name=program.name,
             population=population.name,

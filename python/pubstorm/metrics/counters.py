@@ -474,6 +474,12 @@ COUNTERS: tuple[Metric, ...] = (
             ReportColumn("live end", when="any", place=1),
         ),
     ),
+    counter(
+        "unstamped",
+        better="lower",
+        columns=(ReportColumn("messages", when="any", without_zero=True),),
+        export="Messages of declared flows that came without a stamp",
+    ),
     counter("websocket_pings"),
     counter("websocket_pongs"),
     counter("packets_sent"),

@@ -50,6 +50,7 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
         targets=tuple(_with_addresses(scenario, targets)),
         targets_joined=scenario.topology.is_joined,
         bridges=tuple(_bridges(scenario)),
+        flows=tuple(_flows(scenario, shares)),
         sources=_sources(scenario, targets, among),
         addresses=None if scenario.addresses is None else scenario.addresses.planned,
         snapshot_interval_ns=scenario.snapshot_interval,
@@ -176,6 +177,17 @@ def _bridges(scenario: Scenario) -> Iterator[plan.PlannedBridges]:
                 for topic in bridge.topics
             ),
         )
+
+
+def _flows(scenario: Scenario, shares: Sequence[PopulationShare]) -> Iterator[protocol.PlannedFlow]:
+    for flow in scenario.flows:
+        at = next(index for index, played in enumerate(shares) if played.whole == flow.at)
+        for population, played in enumerate(shares):
+            for publication, each in enumerate(played.population.flows):
+                if played.whole == flow.of and each.topic == flow.from_:
+                    yield protocol.PlannedFlow(
+                        population=population, publication=publication, to=flow.to, at=at
+                    )
 
 
 def _sources(

@@ -212,13 +212,13 @@ class ServiceResult(Value):
     name: str
     """Name in the scenario."""
     kind: str
-    """redis."""
+    """redis or command."""
     version: str
     """Version that it states."""
     host: str
     """Address that it listens on."""
     port: int
-    """Port that it listens on."""
+    """Port that it listens on; 0 for a program that needs none of the run's."""
     pid: int
     """Process id."""
     died: bool

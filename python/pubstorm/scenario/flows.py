@@ -438,6 +438,21 @@ class Will(Part):
         return PlannedWill(**same, properties=tuple(properties_of(self)))
 
 
+class DeclaredFlow(Part):
+    """Messages that a program beside the brokers, such as a bridge of the user's or a connector of
+    a broker, carries from a publication to subscribers elsewhere, under another name."""
+
+    from_: FlowTopic = Field(alias="from")
+    """Topic of a publication, as it is written there."""
+    of: Name
+    """The population that publishes the messages."""
+    to: FlowTopic
+    """Name with which the messages arrive, in the words of the subscribers' protocol. Its variables
+    are those of `from`, with the values that they have there."""
+    at: Name
+    """A population of subscribers: the messages arrive where its clients are connected."""
+
+
 class Traffic:
     """Subscriptions and publications of clients, of kinds that have them."""
 

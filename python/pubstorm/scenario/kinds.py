@@ -18,7 +18,7 @@ from pubstorm.contract.protocol import (
     Property,
     Zmtp,
 )
-from pubstorm.contract.target import NATS_SCHEMES, ZMQ_SCHEME
+from pubstorm.contract.target import KAFKA_SCHEME, NATS_SCHEMES, ZMQ_SCHEME
 from pubstorm.quantities import SECOND_NS, write_duration
 from pubstorm.scenario.addresses import ProxyProtocol
 from pubstorm.scenario.base import AnyOf, Part
@@ -52,6 +52,7 @@ from pubstorm.scenario.flows import (
     in_seconds,
     properties_of,
 )
+from pubstorm.scenario.kafka import KafkaConsumers
 from pubstorm.scenario.populations import (
     TARGET,
     Connecting,
@@ -487,7 +488,7 @@ def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the values of a scenario in which each population has its kind.
 
     A population with the key `publisher` is one of publishers. Others speak MQTT unless they
-    connect to such a population, to a target of ZeroMQ or NATS, or have `protocol: nats`.
+    connect to such a population, to a target of another protocol, or have a `protocol`.
     """
     root = At(data)
     populations = root["populations"]
@@ -498,6 +499,7 @@ def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
     target = root[TARGET].data
     first = target[0] if isinstance(target, list) and target else target
     at_nats = isinstance(first, str) and first.strip().startswith(NATS_SCHEMES)
+    at_kafka = isinstance(first, str) and first.strip().startswith(KAFKA_SCHEME)
     if isinstance(first, str) and first.strip().startswith(ZMQ_SCHEME):
         publishers.add(TARGET)
     else:
@@ -512,6 +514,8 @@ def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
             return PUBLISHERS
         if population["protocol"].data == "nats" or (at_nats and place == TARGET):
             return NATS
+        if population["protocol"].data == "kafka" or (at_kafka and place == TARGET):
+            return KAFKA
         if place in publishers or (place not in brokers and says_so):
             is_real = population["subscriber"].data == "libzmq"
             return SOCKETS if is_real else SUBSCRIBERS
@@ -530,6 +534,7 @@ def _kind_of(value: object) -> str:
         return value.kind
     kinds = {
         NatsClients: NATS,
+        KafkaConsumers: KAFKA,
         StartedPublishers: PUBLISHERS,
         SimulatedSubscribers: SUBSCRIBERS,
         RealSubscribers: SOCKETS,
@@ -539,12 +544,14 @@ def _kind_of(value: object) -> str:
 
 MQTT = "MQTT clients"
 NATS = "NATS clients"
+KAFKA = "Kafka consumers"
 PUBLISHERS = "ZeroMQ publishers"
 SUBSCRIBERS = "simulated subscribers of ZeroMQ"
 SOCKETS = "real sockets of ZeroMQ"
 AnyPopulation = Annotated[
     Annotated[MqttClients, Tag(MQTT)]
     | Annotated[NatsClients, Tag(NATS)]
+    | Annotated[KafkaConsumers, Tag(KAFKA)]
     | Annotated[StartedPublishers, Tag(PUBLISHERS)]
     | Annotated[SimulatedSubscribers, Tag(SUBSCRIBERS)]
     | Annotated[RealSubscribers, Tag(SOCKETS)],

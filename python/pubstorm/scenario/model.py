@@ -31,6 +31,7 @@ from pubstorm.scenario.fields import (
     ThresholdLine,
 )
 from pubstorm.scenario.fleet import ScenarioFleet
+from pubstorm.scenario.flows import DeclaredFlow
 from pubstorm.scenario.kinds import AnyPopulation, StartedPublishers, with_kinds
 from pubstorm.scenario.monitors import Monitors, Profile
 from pubstorm.scenario.populations import Population, Simulated
@@ -66,6 +67,10 @@ class Scenario(Part):
     """The brokers that the run itself starts and stops."""
     populations: Mapping[Name, AnyPopulation] = Field(min_length=1)
     """Clients that behave alike, by name."""
+    flows: tuple[DeclaredFlow, ...] = ()
+    """Flows that programs beside the brokers carry from one name to another, such as `{from:
+    "device/{n}/state", of: device, to: "device.{n}.state", at: backend}`. The subscribers are
+    expected to receive the messages."""
     scale: Scale = 1.0
     """Factor of all sizes: clients of populations without a publisher, clients that stages connect,
     add or remove, brokers with a bridge to another one, faults of such brokers, and virtual hosts

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from pubstorm.contract.protocol import REPLICAS_MAX, PlannedStream
 from pubstorm.contract.template import Template
@@ -40,6 +40,7 @@ from pubstorm.scenario.fields import (
     TopicFilter,
     Words,
 )
+from pubstorm.scenario.services import AnyService, Settings
 
 EMBEDDED_OPTIONS = (
     "max-connections",
@@ -51,23 +52,6 @@ EMBEDDED_OPTIONS = (
     "log",
 )
 """Settings of the embedded broker; the run itself gives the other options."""
-
-
-def plain_settings(value: object) -> object:
-    """Keeps every setting a plain value or a list of them."""
-    settings = {} if value is None else value
-    if not isinstance(settings, dict):
-        raise UnfitError(value, "is a mapping of settings")
-    for key, setting in settings.items():
-        items = setting if isinstance(setting, list) else [setting]
-        if not all(isinstance(item, (str, int, float, bool)) for item in items):
-            raise UnfitError(setting, f"for {key} is a plain value or a list of them")
-        if any("\n" in part for part in (key, *map(str, items))):
-            raise UnfitError(setting, f"for {key} is a value on one line")
-    return settings
-
-
-Settings = Annotated[Mapping[str, Any], BeforeValidator(plain_settings)]
 
 
 class Restart(Part):
@@ -85,20 +69,6 @@ def _restart(value: object) -> object:
     if value is None or not isinstance(value, (dict, Restart)):
         raise UnfitError(value, "is {at_most: 3, within: 1min} or never")
     return value
-
-
-def _seed(value: object) -> object:
-    if value is None or isinstance(value, (bool, list, tuple)):
-        return value
-    raise UnfitError(value, "are true, false and a list of populations")
-
-
-SEED_JSON = WithJsonSchema(
-    {
-        "title": "flag or list",
-        "anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}],
-    }
-)
 
 
 class Federation(Part):
@@ -311,6 +281,15 @@ class Nats(InstalledBroker):
                 yield key, message, "a dot stands for a block"
 
 
+class Kafka(InstalledBroker):
+    """Kafka without ZooKeeper, which has to be installed (`scripts/install-brokers kafka`), with
+    Java. Its settings are lines of `server.properties`."""
+
+    SPEAKS: ClassVar[Collection[str]] = ("Kafka",)
+    kind: Literal["kafka"]
+    """`kafka`."""
+
+
 class Command(Broker):
     """Any other program."""
 
@@ -348,6 +327,7 @@ AnyBroker = Annotated[
     | Annotated[Mosquitto, Tag("kind mosquitto")]
     | Annotated[Rabbitmq, Tag("kind rabbitmq")]
     | Annotated[Nats, Tag("kind nats")]
+    | Annotated[Kafka, Tag("kind kafka")]
     | Annotated[Command, Tag("kind command")],
     Discriminator(_kind_of),
     AnyOf(),
@@ -360,36 +340,6 @@ def kinds_that_speak(protocol: str) -> list[str]:
     brokers = [get_args(each)[0] for each in get_args(get_args(AnyBroker)[0])]
     speaking = (each.model_fields["kind"] for each in brokers if protocol in each.SPEAKS)
     return [kind for field in speaking for kind in get_args(field.annotation)]
-
-
-class Service(Part):
-    """A program beside the brokers that the run starts and stops itself; a plain text is the
-    kind."""
-
-    SHORT_FOR: ClassVar[str | None] = "kind"
-
-    kind: Literal["redis"]
-    """`redis` has to be installed, and keeps nothing on the disk."""
-    port: PortNumber | None = None
-    """Its port. Default: a free one."""
-    hosts: HostLabel | None = None
-    """On a cluster: label of the hosts that it is on (`ray start --labels pubstorm=LABEL`), or the
-    address of one. Default: the controller's host. With `fleet.on: local`, everything is on this
-    host."""
-    binary: PathText | None = None
-    """Path of the program; a relative one is from the folder of the scenario file. Default: the one
-    that is installed."""
-    settings: Settings = Field(default_factory=dict)
-    """Settings in its own words: lines of `redis.conf` such as `maxmemory: 100mb`."""
-    seed: Annotated[tuple[Name, ...] | bool | None, BeforeValidator(_seed), SEED_JSON] = None
-    """The run writes the users of the populations, their passwords and their rights to the service
-    before the brokers start, as `pubstorm seed` does; a list names the populations. Default: all of
-    them if a broker's `auth` names the service."""
-
-    @property
-    def seeded_populations(self) -> tuple[str, ...] | None:
-        """Names of the populations whose users are written, where it is not all of them."""
-        return self.seed if isinstance(self.seed, tuple) else None
 
 
 class BridgeTopic(Part):
@@ -561,8 +511,9 @@ class ScenarioTopology(Part):
 
     brokers: Mapping[Name, AnyBroker] = Field(default_factory=dict)
     """Brokers by name; in this order they are the targets."""
-    services: Mapping[Name, Service] = Field(default_factory=dict)
-    """Programs beside the brokers, by name. They start before the brokers and end after them."""
+    services: Mapping[Name, AnyService] = Field(default_factory=dict)
+    """Programs beside the brokers, by name. Redis starts before the brokers and ends after them; a
+    `command` starts after them and ends before them."""
     bridges: Mapping[Name, Bridge] = Field(default_factory=dict)
     """Bridges by name."""
     streams: Mapping[Name, Stream] = Field(default_factory=dict)
@@ -588,12 +539,13 @@ class ScenarioTopology(Part):
     @property
     def labels(self) -> frozenset[str]:
         """Labels of the hosts that its brokers and services are placed on."""
-        placed = (*self.brokers.values(), *self.services.values())
-        return frozenset(each.hosts for each in placed if each.hosts is not None)
+        brokers = (broker.hosts for broker in self.brokers.values())
+        placed = (*brokers, *(service.label for service in self.services.values()))
+        return frozenset(each for each in placed if each is not None)
 
     def is_seeded(self, name: str) -> bool:
         """Returns True if the run writes users to a service."""
-        seed = self.services[name].seed
-        if seed is None:
+        users = self.services[name].users
+        if users is None:
             return any(broker.user_store == name for broker in self.brokers.values())
-        return bool(seed)
+        return bool(users)

@@ -16,7 +16,7 @@ from pubstorm.errors import TopologyError
 from pubstorm.host.machine import Hosts, Machine, OneHost
 from pubstorm.host.sockets import LOOPBACK
 from pubstorm.result import BrokerResult, ServiceResult
-from pubstorm.scenario.topology import Broker, Command, InstalledBroker, Rabbitmq
+from pubstorm.scenario.topology import Command, InstalledBroker, Rabbitmq
 from pubstorm.scenario.topology import ScenarioTopology as TopologySpec
 from pubstorm.topology.adapters import adapter_of
 from pubstorm.topology.bridge_lines import state_topic
@@ -89,7 +89,7 @@ class Topology:
         """The networks that small brokers live in."""
         self.record = StartRecord(folder)
         """Processes that were started, for `pubstorm down`."""
-        self.services = Services(spec, folder, self.record)
+        self.services = Services(spec, folder, self.record, context.directory)
         """Services beside the brokers; they need their users before the start."""
         self._spec = spec
         self._folder = folder
@@ -133,7 +133,7 @@ class Topology:
             check_ports(fixed_ports(self._spec))
             check_processors(self._spec)
         self.record.open()
-        if any(broker.has_helpers for broker in self._brokers) or self._shares.are_limited:
+        if any(server.has_helpers for server in self._servers) or self._shares.are_limited:
             self.record.guard()
         for name, bridge in self._spec.bridges.items():
             if bridge.to == TARGET and bridge.notifications:
@@ -160,10 +160,11 @@ class Topology:
             last.callback(self.record.close)
             last.callback(self._shares.close)
             last.push_async_callback(self.networks.stop)
-            last.push_async_callback(_stop, self.services.servers)
+            last.push_async_callback(_stop, self.services.stores)
             last.push_async_callback(_stop, self._mains)
             last.push_async_callback(self.bridges.close)
             last.push_async_callback(_stop, self._others)
+            last.push_async_callback(_stop, self.services.programs)
             await self._supervision.end()
 
     def broker(self, name: str) -> BrokerProcess:
@@ -256,6 +257,7 @@ class Topology:
             broker.place = replace(broker.place, more=more)
         await start_all(self._others, notify, len(self._mains))
         await self.bridges.up(BRIDGES_TIMEOUT_S, paced(notify))
+        await self.services.start_programs(self._brokers)
         for server in self._servers:
             if server.gone():
                 raise await server.start_failure()
@@ -265,9 +267,11 @@ class Topology:
         if self.hosts.are_here:
             return
         counts = Counter[str]()
-        for each in (*self._spec.brokers.values(), *self._spec.services.values()):
-            if each.hosts is not None:
-                counts[each.hosts] += each.count if isinstance(each, Broker) else 1
+        for spec in self._spec.brokers.values():
+            if spec.hosts is not None:
+                counts[spec.hosts] += spec.count
+        labels = (service.label for service in self._spec.services.values())
+        counts.update(label for label in labels if label is not None)
         await self.hosts.open(counts)
         self.bridges.links_at = self.hosts.machine(None, 0).address
         for broker in self._brokers:
@@ -280,7 +284,7 @@ class Topology:
                 cluster.put(broker.name, machine)
             _settle(broker, machine)
         for service in self.services.servers:
-            _settle(service, self.hosts.machine(self._spec.services[service.name].hosts, 0))
+            _settle(service, self.hosts.machine(self._spec.services[service.name].label, 0))
         for server in self._servers:
             await _check_port(server)
 

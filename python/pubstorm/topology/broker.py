@@ -64,8 +64,8 @@ def fixed_ports(spec: ScenarioTopology, *, placed: bool = True) -> Iterator[tupl
                 host = node_host(n) if broker.is_cluster else LOOPBACK
                 yield f"broker {group}-{n}", broker.port + n, host
     for name, service in spec.services.items():
-        if service.port is not None and (placed or service.hosts is None):
-            yield f"service {name}", service.port, LOOPBACK
+        if service.fixed_port is not None and (placed or service.label is None):
+            yield f"service {name}", service.fixed_port, LOOPBACK
 
 
 def holder(port: int) -> str:

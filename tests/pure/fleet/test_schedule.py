@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.protocol import HistogramPayload, OpenPace, SizeBin
 from pubstorm.contract.template import STAMP_BYTES
-from pubstorm.fleet.zmq_agent.agent import AgentShard, ShardArguments
-from pubstorm.fleet.zmq_agent.publisher import NEVER_NS, STAMP, Messages, Pacer, Tempo
-from pubstorm.fleet.zmq_agent.subscribers import Places
+from pubstorm.fleet.agents.frame import NEVER_NS, STAMP, AgentShard, ShardArguments
+from pubstorm.fleet.agents.receivers import Places
+from pubstorm.fleet.zmq_agent.publisher import Messages, Pacer, Tempo
 from tests.system.publishers.conftest import feed, plan, publication
 
 GOLDEN = Path(__file__).parents[3] / "contract" / "golden" / "pacer.json"

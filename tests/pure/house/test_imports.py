@@ -69,11 +69,12 @@ FOREIGN = {
         "report.search",
         "report.series",
     },
+    "confluent_kafka": {"fleet.kafka_agent.consumers"},
     "zmq": {
         "fleet.programs",
         "fleet.zmq_agent.__main__",
         "fleet.zmq_agent.publisher",
-        "fleet.zmq_agent.agent",
+        "fleet.zmq_agent.sockets",
         "fleet.zmq_agent.subscribers",
     },
 }

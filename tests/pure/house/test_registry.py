@@ -21,7 +21,7 @@ NAMES = frozenset(
     for name in (*metric.names, metric.field, f"{metric.name}_total", f"{metric.name}_max")
 )
 OTHERS = {
-    "fleet/zmq_agent/subscribers.py": "what became of one delivery",
+    "fleet/agents/receivers.py": "what became of one delivery",
     "measure/monitors/redis.py": "names of Redis, by those of the readings that the file makes",
     "measure/phases/collapse.py": "counts of ticks that are compared with the load due",
     "report/data.py": "names of tables",

@@ -64,6 +64,8 @@ OF_OTHER_RUNS = {
     "pubstorm.experiment.search",
     "pubstorm.experiment.series",
     "pubstorm.fleet.ray",
+    "pubstorm.fleet.agents",
+    "pubstorm.fleet.kafka_agent",
     "pubstorm.fleet.zmq_agent",
     "pubstorm.host.preflight.tuning",
     "pubstorm.measure.monitors.redis",

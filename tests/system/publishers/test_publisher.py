@@ -12,7 +12,7 @@ import zmq
 from pubstorm.contract.commands import ApplyChange, Close, EnterStage, Failure, Resume
 from pubstorm.contract.plan import ChangeRate, DisconnectAction, Plan, PlannedChange, PublishAction
 from pubstorm.contract.protocol import ClosedPace, FixedPayload, OpenPace, Zmtp
-from pubstorm.fleet.zmq_agent.publisher import STAMP
+from pubstorm.fleet.agents.frame import STAMP
 from tests.system.publishers.conftest import (
     CONNECT,
     EXIT_TIMEOUT_S,

@@ -15,8 +15,8 @@ from pubstorm.contract.plan import (
     RemoveClients,
 )
 from pubstorm.contract.protocol import FixedPayload, PlannedSubscription, Zmtp
+from pubstorm.fleet.agents.frame import STAMP
 from pubstorm.fleet.programs import CurveKeys
-from pubstorm.fleet.zmq_agent.publisher import STAMP
 from tests.system.publishers.conftest import (
     CONNECT,
     EXIT_TIMEOUT_S,

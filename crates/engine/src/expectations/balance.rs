@@ -121,7 +121,8 @@ impl Expectations {
             let counts_answers = self.counts_answers(population);
             let n = plan.first + u64::from(client);
             let topic = plan.publications[batch.publication].topic.text(n, batch.variant);
-            let publisher = setup.plan.publisher(population, client);
+            let of = (population, client);
+            let publisher = setup.plan.origin(of, batch.publication, batch.variant);
             let index = setup.populations[population].publications[batch.publication].index;
             let (deliveries, offline) = self.receivers.with_offline(&topic, publisher);
             for (receiver, &deliveries) in deliveries.iter().enumerate() {

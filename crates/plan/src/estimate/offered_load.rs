@@ -300,7 +300,8 @@ impl<'a> MeanReceivers<'a> {
             for (client, variant) in sampled_topics(clients, published) {
                 let text =
                     topic.text(plan.populations[population].first + u64::from(client), variant);
-                fan_out.deliveries(&text, plan.publisher(population, client), &mut counts);
+                let origin = plan.origin((population, client), publication, variant);
+                fan_out.deliveries(&text, origin, &mut counts);
                 sum.iter_mut().zip(&counts).for_each(|(sum, count)| *sum += count);
                 messages += 1;
             }

@@ -60,7 +60,7 @@ fn a_bridge_does_not_receive_its_own_messages() {
     let mut found = Vec::new();
     let mut expected = |fan_out: &FanOut, topic, client| {
         let excluded = Some((0, client));
-        let publisher = MessageOrigin { names: Names::Topics, target: 0, excluded };
+        let publisher = MessageOrigin { names: Names::Topics, target: 0, excluded, carried: None };
         fan_out.deliveries(topic, publisher, &mut found);
         found[0]
     };
@@ -263,7 +263,8 @@ fn any_brokers_and_bridges_deliver_the_expected_number() {
                 Simulation { plan: &plan, there: there.clone(), counts: vec![0; there.len()] };
             simulation.publish(&topic, target, bridge);
             let mut found = Vec::new();
-            let publisher = MessageOrigin { names: Names::Topics, target, excluded: bridge };
+            let publisher =
+                MessageOrigin { names: Names::Topics, target, excluded: bridge, carried: None };
             fan_out.deliveries(&topic, publisher, &mut found);
             assert_eq!(
                 found,

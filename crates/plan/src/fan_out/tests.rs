@@ -73,6 +73,7 @@ pub(crate) fn plan(populations: Vec<Population>, targets: u16, targets_joined: b
             .collect(),
         targets_joined,
         bridges: Vec::new(),
+        flows: Vec::new(),
         sources: Vec::new(),
         addresses: None,
         snapshot_interval_ns: 1,
@@ -90,7 +91,7 @@ fn deliveries(clients: u32, first: u64, filters: &[&str], topic: &str) -> u64 {
 
 pub(super) fn counts(fan_out: &FanOut, topic: &str, target: usize) -> Vec<u64> {
     let mut counts = Vec::new();
-    let publisher = MessageOrigin { names: Names::Topics, target, excluded: None };
+    let publisher = MessageOrigin { names: Names::Topics, target, excluded: None, carried: None };
     fan_out.deliveries(topic, publisher, &mut counts);
     counts
 }
@@ -187,9 +188,9 @@ fn inactive_clients_receive_nothing() {
     }
 }
 
-/// Populations of MQTT and of NATS, the second without echo.
-fn twins(topics: &[&str], subjects: &[&str]) -> Plan {
-    let protocol = PlannedProtocol::Nats(Box::new(Nats {
+/// Options of NATS clients without echo.
+pub(super) fn nats() -> PlannedProtocol {
+    PlannedProtocol::Nats(Box::new(Nats {
         client_name: Template::new("n-{n}").unwrap(),
         echo: false,
         token: None,
@@ -197,8 +198,12 @@ fn twins(topics: &[&str], subjects: &[&str]) -> Plan {
         jwt: None,
         streams: Vec::new(),
         consumers: Vec::new(),
-    }));
-    let nats = Population { protocol, ..population(10, 0, subjects) };
+    }))
+}
+
+/// Populations of MQTT and of NATS, the second without echo.
+fn twins(topics: &[&str], subjects: &[&str]) -> Plan {
+    let nats = Population { protocol: nats(), ..population(10, 0, subjects) };
     plan(vec![population(10, 0, topics), nats], 1, true)
 }
 
@@ -216,7 +221,8 @@ fn subjects_have_wildcards_of_their_own() {
     ];
     for (filter, subject, expected) in cases {
         let fan_out = FanOut::new(&twins(&["a"], &[filter]));
-        let publisher = MessageOrigin { names: Names::Subjects, target: 0, excluded: None };
+        let publisher =
+            MessageOrigin { names: Names::Subjects, target: 0, excluded: None, carried: None };
         let mut counts = Vec::new();
         fan_out.deliveries(subject, publisher, &mut counts);
         assert_eq!(counts[1], expected, "{filter} {subject}");
@@ -234,7 +240,8 @@ fn the_name_alone_makes_a_group_of_nats() {
     ] {
         let subscribed = [own, other].map(|filter| twins(&["a"], &[filter]).populations.remove(1));
         let fan_out = FanOut::new(&plan(subscribed.into(), 1, true));
-        let publisher = MessageOrigin { names: Names::Subjects, target: 0, excluded: None };
+        let publisher =
+            MessageOrigin { names: Names::Subjects, target: 0, excluded: None, carried: None };
         let mut counts = Vec::new();
         fan_out.deliveries("dev.7", publisher, &mut counts);
         assert_eq!(counts.iter().sum::<u64>(), expected, "{own} and {other}");

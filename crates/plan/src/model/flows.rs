@@ -237,6 +237,23 @@ pub enum Order {
     Shuffled,
 }
 
+/// Messages that a program beside the brokers carries from one broker, or from one name, to another:
+/// those of one publication arrive at the target of other clients too, under another name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedFlow {
+    /// Index of the publishing population.
+    pub population: usize,
+    /// Index of the publication in its population.
+    pub publication: usize,
+    /// Template of the name with which a message arrives. Its variables are those of the publishing
+    /// client; a range has the value that the topic has.
+    pub to: Template,
+    /// Index of a population whose clients are at the target at which the messages arrive. The name
+    /// follows the rule of its protocol.
+    pub at: usize,
+}
+
 /// Answers of the clients of a population.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -9,6 +9,8 @@ pub enum Names {
     Subjects,
     /// Any text. A filter is a prefix of the names that it matches.
     Prefixes,
+    /// Topics of Kafka. A filter is the name that it matches.
+    Words,
 }
 
 /// Levels of names, and the wildcards of filters.
@@ -53,12 +55,24 @@ static SUBJECTS: Grammar = Grammar {
     excluded_words: "., *, > and spaces",
 };
 
+/// A word, which has one level. No filter has wildcards: the separator is in no word.
+static WORDS: Grammar = Grammar {
+    separator: '\n',
+    one: "\n",
+    rest: "\n",
+    rest_min: 0,
+    hidden: None,
+    excluded: &['\n', ' ', '/', ','],
+    excluded_words: "spaces, / and ,",
+};
+
 impl Names {
     /// Levels of the names; `None` if they have no levels.
     pub(crate) const fn grammar(self) -> Option<&'static Grammar> {
         match self {
             Self::Topics => Some(&TOPICS),
             Self::Subjects => Some(&SUBJECTS),
+            Self::Words => Some(&WORDS),
             Self::Prefixes => None,
         }
     }
@@ -69,7 +83,7 @@ impl Names {
         match self {
             Self::Topics => Some(Self::Subjects),
             Self::Subjects => Some(Self::Topics),
-            Self::Prefixes => None,
+            Self::Prefixes | Self::Words => None,
         }
     }
 
@@ -87,6 +101,7 @@ impl Names {
     pub(crate) const fn bytes_max(self) -> usize {
         match self {
             Self::Topics | Self::Subjects => 65_535, // [MQTT-1.5.3]
+            Self::Words => 249,                      // bytes of the name of a topic's folder
             Self::Prefixes => usize::MAX,
         }
     }

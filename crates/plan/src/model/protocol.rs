@@ -1,6 +1,7 @@
 //! The protocol that a population speaks. A protocol is a module here, with the options of its
 //! clients, and an arm of [`PlannedProtocol`].
 
+mod kafka;
 mod mqtt;
 mod nats;
 mod zmtp;
@@ -12,6 +13,7 @@ use super::capabilities::Capabilities;
 use crate::error::PlanError;
 use crate::text::template::Template;
 
+pub use self::kafka::Kafka;
 pub use self::mqtt::{Authentication, Mqtt, MqttVersion, PlannedWill, SCRAM_SHA_256};
 pub use self::nats::{Nats, PlannedConsumer, PlannedStream};
 pub use self::zmtp::{Security, Zmtp};
@@ -26,6 +28,8 @@ pub enum PlannedProtocol {
     Zmtp(Zmtp),
     /// Clients of a NATS server.
     Nats(Box<Nats>),
+    /// Consumers of Kafka, which no engine plays.
+    Kafka(Kafka),
 }
 
 /// Program that plays the clients of a population.
@@ -39,6 +43,8 @@ pub enum Player {
     Libzmq,
     /// Sockets of pyzmq, in a Python program.
     Pyzmq,
+    /// Consumers of librdkafka, in a Python program.
+    Librdkafka,
     /// Any other program that speaks this contract.
     Command,
 }
@@ -82,6 +88,7 @@ impl PlannedProtocol {
             Self::Mqtt(options) => options,
             Self::Zmtp(options) => options,
             Self::Nats(options) => &**options,
+            Self::Kafka(options) => options,
         }
     }
 

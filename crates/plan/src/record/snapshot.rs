@@ -134,8 +134,12 @@ counters! {
         /// Certificates of clients that the agent has read again because their files had changed.
         #[serde(default)]
         tls_certificates_reread_total,
-        /// Messages received without a stamp of this run.
+        /// Messages received without a stamp of this run, but for those of `unstamped_total`.
         foreign_total,
+        /// Messages received without a stamp of this run, with names to which flows of the plan
+        /// lead: what carries them drops or changes the stamp.
+        #[serde(default)]
+        unstamped_total,
         /// Segments that the link of a client lost, and that came later by a retransmission.
         #[serde(default)]
         link_retransmissions_total,

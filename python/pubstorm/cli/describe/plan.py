@@ -26,6 +26,7 @@ from pubstorm.contract.protocol import (
     FixedPayload,
     GaussianPayload,
     HistogramPayload,
+    KafkaProtocol,
     Mqtt,
     NatsProtocol,
     OpenPace,
@@ -52,6 +53,7 @@ from pubstorm.scenario import Scenario
 from pubstorm.scenario.defaults import conditions_of
 from pubstorm.scenario.faults import Fault, tcp_address, victims_of
 from pubstorm.scenario.populations import Connecting, LinkKeys
+from pubstorm.scenario.services import Program
 from pubstorm.scenario.shares import shares_of
 from pubstorm.scenario.stages import Hold, Publish
 from pubstorm.scenario.topology import Bridge, Broker, Rabbitmq, ScenarioNetwork
@@ -85,6 +87,8 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
         yield f"services     {name} ({service.kind}), {_users(scenario, plan, name)}"
     for name, bridge in scenario.topology.bridges.items():
         yield from _bridge(scenario, name, bridge)
+    for flow in scenario.flows:
+        yield f"flows        {flow.from_} of {flow.of} arrives as {flow.to} at {flow.at}"
     if plan.sources:
         yield f"sources      {plan.sources[0]} to {plan.sources[-1]}, {len(plan.sources)} in turn"
     left_out = scenario.source.left_out
@@ -137,6 +141,8 @@ def _users(scenario: Scenario, plan: Plan, service: str) -> str:
     """Returns the users that the run writes to a service; raises UsageError if they cannot be
     written."""
     topology = scenario.topology
+    if isinstance(topology.services[service], Program):
+        return "after the brokers"
     if not topology.is_seeded(service):
         return "without users"
     found = accounts_of(plan.populations, topology.services[service].seeded_populations)
@@ -239,6 +245,8 @@ def _kind(population: PlannedPopulation) -> str:
             return f"{version}{session} session, keep-alive {keep_alive}"
         case NatsProtocol() as nats:
             return f"NATS{'' if nats.echo else ' without echo'}, {heartbeats}"
+        case KafkaProtocol():
+            return "consumers of librdkafka"
         case zmtp:
             security = _security(population)
             if population.player != "engine":

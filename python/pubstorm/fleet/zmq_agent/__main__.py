@@ -2,75 +2,29 @@
 
 from __future__ import annotations
 
-import ctypes
-import resource
-import signal
 import sys
 
 import zmq
-from pydantic import ValidationError
 
-from pubstorm.contract.commands import Failure
-from pubstorm.contract.plan import Plan
-from pubstorm.errors import PubstormError
-from pubstorm.fleet.zmq_agent.agent import (
-    Agent,
-    AgentError,
-    AgentShard,
-    AgentTally,
-    Pipes,
-    check_security,
-    parse_place,
-)
+from pubstorm.fleet.agents.frame import AgentShard, AgentTally, Play
+from pubstorm.fleet.agents.program import AgentKind, play_agent
 from pubstorm.fleet.zmq_agent.publisher import PublisherClient
+from pubstorm.fleet.zmq_agent.sockets import check_security
 from pubstorm.fleet.zmq_agent.subscribers import Subscribers
 
-PR_SET_PDEATHSIG = 1
-PR_SET_TIMERSLACK = 29
-TIMER_SLACK_NS = 1
-"""Largest delay of a wake-up by which the kernel may save energy. The kernel's default is 50 us."""
+
+def _play(part: AgentShard, tally: AgentTally) -> Play:
+    check_security(part)
+    is_publisher = bool(part.population.publications)
+    return PublisherClient(part, tally) if is_publisher else Subscribers(part, tally)
 
 
-def main() -> int:
-    """Plays the part that the command line names; the exit code."""
-    place = parse_place(sys.argv[1:])
-    pipes = Pipes()
-    try:
-        _settle_in()
-        part = AgentShard(Plan.model_validate_json(pipes.plan_line()), place)
-        check_security(part)
-        tally = AgentTally(part)
-        play = (
-            PublisherClient(part, tally)
-            if part.population.publications
-            else Subscribers(part, tally)
-        )
-        Agent(part, pipes, tally).run(play)
-    except ValidationError as error:
-        text = f"the plan is not valid: {error.errors()[0]['msg']}"
-        hint = "a plan is made by the pubstorm of the same version"
-        pipes.say(Failure(message=text, hint=hint))
-        return 1
-    except AgentError as error:
-        pipes.say(Failure(message=error.message, hint=error.hint))
-        return 1
-    except PubstormError as error:
-        pipes.say(Failure(message=error.message, hint=error.hint or ""))
-        return 1
-    except (zmq.ZMQError, OSError) as error:
-        pipes.say(Failure(message=str(error), hint="see the limits that `pubstorm check` names"))
-        return 1
-    return 0
-
-
-def _settle_in() -> None:
-    """Ends with its parent, may open as many descriptors as the host allows, wakes on time."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    libc.prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0)
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
+KIND = AgentKind(
+    module="pubstorm.fleet.zmq_agent",
+    description="Plays a publisher or subscribers of ZeroMQ with pyzmq.",
+    make=_play,
+    errors=(zmq.ZMQError,),
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play_agent(KIND))

@@ -6,7 +6,6 @@ and schedule of its messages are those of the engine (`crates/plan/src/schedule/
 from __future__ import annotations
 
 import math
-import struct
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -31,10 +30,9 @@ from pubstorm.contract.protocol import (
     TextPayload,
 )
 from pubstorm.contract.template import STAMP_BYTES, MessageFacts, Random, Template
-from pubstorm.fleet.zmq_agent.agent import AgentShard, AgentTally, Gate, Pipes, publisher_socket
+from pubstorm.fleet.agents.frame import NEVER_NS, STAMP, AgentShard, AgentTally, Pipes
+from pubstorm.fleet.zmq_agent.sockets import LIBRARY, Gate, options_of, publisher_socket
 
-STAMP = struct.Struct("<IIQQQ")
-"""Run tag, place in the stream, the stream's key, and when it was due and sent."""
 SEQUENCE_MASK = 0xFFFF_FFFF
 FILLER = b"."
 ORDER_PURPOSE = 2 << 40
@@ -140,7 +138,6 @@ def _exchanged(step: Random, count: int, at: int) -> int:
 GOLDEN_RATIO = 2_654_435_769
 U32_END = 1 << 32
 UNIT_BITS = 53
-NEVER_NS = (1 << 64) - 1
 FACTOR_BITS = 32
 FACTOR_MAX = 1e6
 
@@ -294,10 +291,12 @@ class PublisherStage:
 class PublisherClient:
     """The one client of a publisher's agent."""
 
+    library = LIBRARY
+
     def __init__(self, part: AgentShard, tally: AgentTally) -> None:
         self._part, self._tally = part, tally
         self._client = part.clients[0]
-        self._context = zmq.Context(part.options.io_threads)
+        self._context = zmq.Context(options_of(part).io_threads)
         self._gate = Gate(self._context, part)
         self._socket = publisher_socket(self._context, part, self._client)
         self._messages = Messages(part, self._client)

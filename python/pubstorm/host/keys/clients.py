@@ -22,6 +22,7 @@ from pubstorm.plan import compile_plan, planned_targets, planned_tls
 from pubstorm.scenario import Scenario, load_scenario
 from pubstorm.scenario.checks import check_files
 from pubstorm.scenario.load import find_scenario
+from pubstorm.scenario.services import RedisServer
 from pubstorm.scenario.topology import Command, InstalledBroker
 
 Names = tuple[str, ...]
@@ -239,7 +240,11 @@ def _file_problems(scenario: Scenario) -> Iterator[ScenarioProblem]:
 
 def _program_problems(scenario: Scenario) -> Iterator[ScenarioProblem]:
     topology = scenario.topology
-    binaries = {f"services.{name}": service.binary for name, service in topology.services.items()}
+    binaries = {
+        f"services.{name}": service.binary
+        for name, service in topology.services.items()
+        if isinstance(service, RedisServer)
+    }
     brokers = topology.brokers.items()
     installed = {n: b for n, b in brokers if isinstance(b, InstalledBroker)}
     binaries |= {f"brokers.{name}": broker.binary for name, broker in installed.items()}

@@ -159,16 +159,22 @@ def bridges_of(plan: Plan) -> int:
     return sum(bridges.count for bridges in plan.bridges)
 
 
-FILES_PER_SOCKET = {"libzmq": 7, "pyzmq": 4}
+FILES_PER_SOCKET = {"libzmq": 7, "pyzmq": 4, "librdkafka": 16}
 """Of a real subscriber: its connection, the mailbox of its socket, and both ends of its monitor;
-measured, as the memory below."""
+measured, as the memory below. Of a consumer of librdkafka: a connection to each of a few brokers,
+with pipes that wake its threads."""
 PEER_BYTES = 25_000
 """Memory of libzmq for each connection of a PUB socket: session, buffers and an empty queue."""
 SOCKET_BYTES = 65_000
 """Memory of libzmq for a SUB socket with its connection and 500 waiting messages."""
 QUEUED_BYTES = 64
 """Memory of a queued message for each subscriber, without its payload, which exists once."""
-PROGRAM_BYTES = {"libzmq": 10 * 2**20, "pyzmq": 40 * 2**20, "command": 40 * 2**20}
+PROGRAM_BYTES = {
+    "libzmq": 10 * 2**20,
+    "pyzmq": 40 * 2**20,
+    "librdkafka": 50 * 2**20,
+    "command": 40 * 2**20,
+}
 """A process before anybody has connected."""
 PROGRAM_THREADS = 4
 """Threads of a process: its own, one for its pipe, and two of libzmq, without libzmq's threads for

@@ -45,6 +45,7 @@ from pubstorm.scenario.monitors import (
     SysTopics,
 )
 from pubstorm.topology import Topology
+from pubstorm.topology.broker import ServerProcess
 from pubstorm.topology.observer import Login
 from pubstorm.topology.services import RedisService
 
@@ -262,7 +263,8 @@ def topology_monitors(
         processes = _processes_at(server.place.machine)
         source = Source.single("service", server.name)
         yield ProcessMonitor(source, partial(_pid, server), processes)
-        yield from _made(source, server.watched, plan)
+        if isinstance(server, RedisService):
+            yield from _made(source, server.watched, plan)
     for states in topology.bridges.states():
         yield BridgeMonitor(states)
 
@@ -328,5 +330,5 @@ def _processes_at(machine: Machine | None) -> Processes:
     return machine if isinstance(machine, RemoteMachine) else PROCESSES_HERE
 
 
-def _pid(server: RedisService) -> int:
+def _pid(server: ServerProcess) -> int:
     return server.pid

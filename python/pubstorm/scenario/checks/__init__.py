@@ -20,6 +20,7 @@ from pubstorm.scenario.checks.brokers import (
     check_networks,
     check_services,
 )
+from pubstorm.scenario.checks.flows import check_flows
 from pubstorm.scenario.checks.populations import (
     check_data,
     check_lives,
@@ -204,6 +205,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_networks(scenario)
     yield from check_bridges(scenario)
     yield from check_publishers(scenario)
+    yield from check_flows(scenario)
     yield from check_faults(scenario)
     yield from check_fleet(scenario)
     yield from _check_members(scenario)
@@ -460,7 +462,7 @@ def _ports(scenario: Scenario) -> Iterator[tuple[Path, int | None, int]]:
     for name, broker in scenario.topology.brokers.items():
         yield ("topology", "brokers", name, "port"), broker.port, broker.count
     for name, service in scenario.topology.services.items():
-        yield ("topology", "services", name, "port"), service.port, 1
+        yield ("topology", "services", name, "port"), service.fixed_port, 1
     for name, population in scenario.publishers.items():
         place: Path = ("populations", name, "publisher", "port")
         yield place, population.publisher.port, population.clients

@@ -18,6 +18,7 @@ from pubstorm.scenario.fields import BROKER_VALUES, WEBSOCKET_PORT, asked_for
 from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import TARGET, Attachment, Population
+from pubstorm.scenario.services import Program
 from pubstorm.scenario.topology import (
     Bridge,
     Broker,
@@ -435,12 +436,27 @@ def check_services(scenario: Scenario) -> Iterator[Finding]:
         if group in topology.brokers and number is not None:
             message = f"found the service {describe(name)}, which may also be a broker {group}"
             yield path, f"{message}, allowed is a name of its own", "rename it"
-        for n, population in enumerate(service.seed if isinstance(service.seed, tuple) else ()):
+        for n, population in enumerate(service.seeded_populations or ()):
             if population not in scenario.populations:
                 names = list(scenario.populations)
                 yield (*path, "seed", n), *unknown("population", population, names)
         if topology.is_seeded(name):
-            yield from _check_users(path, scenario, service.seed)
+            yield from _check_users(path, scenario, service.users)
+        if isinstance(service, Program):
+            yield from _check_program(path, service, scenario)
+
+
+def _check_program(path: Path, program: Program, scenario: Scenario) -> Iterator[Finding]:
+    """Yields texts of a program that ask for what no broker has."""
+    allowed = ["folder"]
+    for group, broker in scenario.topology.brokers.items():
+        members = [f"{group}-{number}" for number in range(broker.count)]
+        keys = ("host", "port", *broker.OTHER_PORTS)
+        names = [group] if broker.count == 1 else members
+        allowed += [f"{name}.{key}" for name in names for key in keys]
+    yield from check_command((*path, "command"), program.command, allowed)
+    for name, text in program.environment.items():
+        yield from _check_words((*path, "environment", name), text, allowed)
 
 
 def _check_auth(path: Path, broker: Broker, scenario: Scenario) -> Iterator[Finding]:

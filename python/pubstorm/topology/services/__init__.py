@@ -1,10 +1,12 @@
-"""The services of a run: programs beside its brokers, such as Redis on the loopback address,
-without a copy on the disk. They start before the brokers, get the users of the populations, and end
-after the brokers."""
+"""The services of a run: programs beside its brokers. Redis is on the loopback address, without a
+copy on the disk. It starts before the brokers, gets the users of the populations, and ends after
+the brokers. Programs of the user start after the brokers and end before them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote
@@ -14,9 +16,11 @@ from pubstorm.errors import PubstormError, TopologyError
 from pubstorm.host.sockets import LOOPBACK
 from pubstorm.result import ServiceResult
 from pubstorm.scenario.monitors import Redis
+from pubstorm.scenario.services import Program, RedisServer
 from pubstorm.scenario.topology import ScenarioTopology as TopologySpec
-from pubstorm.topology.broker import Place, ServerProcess
+from pubstorm.topology.broker import BrokerProcess, Place, ServerProcess
 from pubstorm.topology.identities.accounts import Accounts, accounts_of
+from pubstorm.topology.services.program import ProgramService
 from pubstorm.topology.started import StartRecord
 from pubstorm.topology.supervision import Notify, Supervision
 
@@ -58,6 +62,17 @@ class RedisService(ServerProcess):
         return Redis(url=self.url)
 
 
+def _addresses(brokers: Sequence[BrokerProcess]) -> Iterator[tuple[str, str]]:
+    """Yields hosts and ports of brokers by name; one that is alone has the name of the scenario."""
+    groups = Counter(broker.place.group for broker in brokers)
+    for broker in brokers:
+        names = [broker.name, *([broker.place.group] if groups[broker.place.group] == 1 else [])]
+        for name in names:
+            yield f"{name}.host", broker.host
+            yield f"{name}.port", str(broker.port)
+            yield from ((f"{name}.{key}", str(port)) for key, port in broker.other_ports.items())
+
+
 def configuration(settings: Mapping[str, object], ours: Mapping[str, object]) -> str:
     """The text of redis.conf: the user's settings win over our defaults, not over `ours`. A list
     of values becomes a line each."""
@@ -79,30 +94,50 @@ def _written(value: object) -> str:
 class Services:
     """All services of a topology, in the order of the scenario."""
 
-    def __init__(self, spec: TopologySpec, folder: Path, record: StartRecord) -> None:
+    def __init__(
+        self, spec: TopologySpec, folder: Path, record: StartRecord, directory: Path | None = None
+    ) -> None:
         self._spec = spec
         self._accounts: Mapping[str, Sequence[Accounts]] | None = None
         self._rows: dict[str, int] = {}
-        self._by_name = {
-            name: RedisService(
-                Place(
-                    name=name,
-                    folder=folder / name,
-                    settings=service.settings,
-                    port=service.port,
-                    binary=service.binary,
-                    host=LOOPBACK,
-                    environment=record.mark,
-                    note=record.note_process,
-                )
+        self._by_name: dict[str, RedisService] = {}
+        self._programs: list[ProgramService] = []
+        for name, service in spec.services.items():
+            place = Place(
+                name=name,
+                folder=folder / name,
+                host=LOOPBACK,
+                environment=record.mark,
+                note=record.note_process,
             )
-            for name, service in spec.services.items()
-        }
+            if isinstance(service, RedisServer):
+                place = replace(
+                    place, settings=service.settings, port=service.port, binary=service.binary
+                )
+                self._by_name[name] = RedisService(place)
+            elif isinstance(service, Program):
+                place = replace(
+                    place,
+                    command=service.command,
+                    directory=directory,
+                    variables=service.environment,
+                )
+                self._programs.append(ProgramService(place, service.ready))
 
     @property
-    def servers(self) -> Sequence[RedisService]:
+    def servers(self) -> Sequence[ServerProcess]:
         """Their processes."""
+        return (*self.stores, *self._programs)
+
+    @property
+    def stores(self) -> Sequence[RedisService]:
+        """The processes of those that brokers use."""
         return tuple(self._by_name.values())
+
+    @property
+    def programs(self) -> Sequence[ProgramService]:
+        """The processes of those that use brokers."""
+        return tuple(self._programs)
 
     def prepare(self, *plans: Plan) -> None:
         """Keeps whose users are to be written. Done once: services that outlive a run need those of
@@ -117,12 +152,18 @@ class Services:
             }
 
     async def start(self, notify: Notify) -> None:
-        """Returns when every service accepts connections and has its users; raises TopologyError.
-        `notify` receives the progress."""
-        for server in self.servers:
+        """Returns when every service that brokers use accepts connections and has its users; raises
+        TopologyError. `notify` receives the progress."""
+        for server in self.stores:
             await server.start()
         for name, accounts in (self._accounts or {}).items():
             await self._seed(name, accounts, notify)
+
+    async def start_programs(self, brokers: Sequence[BrokerProcess]) -> None:
+        """Returns when every program that uses brokers is ready; raises TopologyError."""
+        for program in self._programs:
+            program.addresses = dict(_addresses(brokers))
+            await program.start()
 
     def url(self, name: str) -> str:
         """Returns the address of a service that is started, such as redis://127.0.0.1:16379/0."""

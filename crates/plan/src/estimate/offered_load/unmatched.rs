@@ -87,7 +87,13 @@ fn published(plan: &Plan, most: &[u32], publishing: &[bool]) -> Vec<Published> {
         let topics = topics.chain(requests.filter_map(Publication::response_topic));
         let topics = topics.filter(|_| publishing[p]);
         let will = population.will().map(|will| &will.topic);
-        for topic in topics.chain(will) {
+        let own = topics.chain(will).map(|topic| (topic, names, grammar));
+        let carried = plan.flows.iter().filter(|flow| flow.population == p && publishing[p]);
+        let carried = carried.filter_map(|flow| {
+            let names = plan.populations[flow.at].capabilities().names;
+            Some((&flow.to, names, names.grammar()?))
+        });
+        for (topic, names, grammar) in own.chain(carried) {
             let numbers = Numbers::range(population.first, u64::from(most[p]));
             let levels = topic.levels(grammar).ok();
             if let Some((twin, grammar)) = names.twin().and_then(|n| Some((n, n.grammar()?))) {
@@ -112,7 +118,8 @@ fn unreceived(
     let mut counts = Vec::new();
     let mut is_lost = |(client, variant)| {
         let text = topic.text(first + u64::from(client), variant);
-        fan_out.deliveries(&text, plan.publisher(population, client), &mut counts);
+        let origin = plan.origin((population, client), publication, variant);
+        fan_out.deliveries(&text, origin, &mut counts);
         counts.iter().all(|&count| count == 0).then_some(text)
     };
     summed_up(sampled_topics(clients, published).map(&mut is_lost))

@@ -40,7 +40,7 @@ fn publisher() -> Population {
 }
 
 fn published(names: Names, target: usize) -> MessageOrigin {
-    MessageOrigin { names, target, excluded: None }
+    MessageOrigin { names, target, excluded: None, carried: None }
 }
 
 fn deliveries(population: &Population, topic: &str) -> u64 {

@@ -1,6 +1,6 @@
-"""The part of an agent that publishers and subscribers of pyzmq share: its share of one population,
-its ends of stdin and stdout, its counts, its options of sockets, and its stages from hello to bye.
-`Play` is what differs between the two."""
+"""The part of an agent that all agents in Python share: its share of one population, its ends of
+stdin and stdout, its counts, and its stages from hello to bye. `Play` is what differs between
+them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import argparse
 import os
 import resource
 import select
+import struct
 import sys
 import time
 from collections import Counter
@@ -16,17 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import zmq
 from pydantic import BaseModel, ValidationError
-from zmq.auth.thread import ThreadAuthenticator
 
 from pubstorm import __version__
 from pubstorm.contract.commands import (
     COMMAND,
-    CURVE_CLIENT_KEYS,
-    CURVE_PUBLIC_KEY,
-    CURVE_SECRET_KEY,
-    CURVE_SERVER_KEY,
     AnyCommand,
     ApplyChange,
     Beat,
@@ -39,9 +34,9 @@ from pubstorm.contract.commands import (
     Stop,
 )
 from pubstorm.contract.histogram import Histogram, HistogramSum
-from pubstorm.contract.offered_load import target_of, template_of
+from pubstorm.contract.offered_load import target_of
 from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedStage
-from pubstorm.contract.protocol import PlannedPublication, Zmtp
+from pubstorm.contract.protocol import PlannedPublication
 from pubstorm.contract.reasons import Reason
 from pubstorm.contract.snapshot import (
     Answer,
@@ -56,6 +51,11 @@ from pubstorm.contract.snapshot import (
 )
 from pubstorm.contract.target import Target
 from pubstorm.quantities import SECOND_NS
+
+STAMP = struct.Struct("<IIQQQ")
+"""Run tag, place in the stream, the stream's key, and when it was due and sent."""
+NEVER_NS = (1 << 64) - 1
+"""Instant that never comes."""
 
 
 class AgentError(Exception):
@@ -95,13 +95,6 @@ class AgentShard:
         return self.plan.populations[self.place.population]
 
     @property
-    def options(self) -> Zmtp:
-        """The options of its sockets."""
-        options = self.population.zmtp
-        assert options is not None, "programs beside engines play sockets"
-        return options
-
-    @property
     def clients(self) -> Sequence[int]:
         """The indices of its clients in their population."""
         return range(self.place.share, self.population.clients, self.place.shares)
@@ -120,12 +113,12 @@ class AgentShard:
         return [(index, each) for index, p in populations for each in p.publications]
 
 
-def parse_place(words: Sequence[str]) -> ShardArguments:
+def parse_place(words: Sequence[str], module: str, description: str) -> ShardArguments:
     """The place that a command line says; ends the process with words where it says none."""
     parser = argparse.ArgumentParser(
-        prog=f"{sys.executable} -m pubstorm.fleet.zmq_agent",
-        description="Plays a publisher or subscribers of ZeroMQ with pyzmq. Reads a plan (one line "
-        "of JSON), then commands, from stdin; writes snapshots to stdout.",
+        prog=f"{sys.executable} -m {module}",
+        description=f"{description} Reads a plan (one line of JSON), then commands, from stdin; "
+        "writes snapshots to stdout.",
     )
     parser.add_argument("--agent", type=int, required=True, help="its number among all agents")
     parser.add_argument("--agents", type=int, required=True, help="how many agents there are")
@@ -335,116 +328,11 @@ def _flow(source: int, to: int, flow: FlowTally) -> FlowSnapshot:
     return FlowSnapshot.model_validate(fields)
 
 
-DOMAIN = "pubstorm"
-"""Domain of the credentials, which libzmq asks for."""
-
-
-class Gate:
-    """Authenticates subscribers: answers libzmq's requests in a thread of its own."""
-
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], part: AgentShard) -> None:
-        self._keys = frozenset(os.environ.get(CURVE_CLIENT_KEYS, "").split())
-        self._authenticator: ThreadAuthenticator | None = None
-        population = part.population
-        security = part.options.security
-        if security == "null":
-            return
-        self._authenticator = ThreadAuthenticator(context)
-        self._authenticator.start()
-        if security == "curve":
-            self._authenticator.configure_curve_callback(DOMAIN, self)
-            return
-        texts = (population.username or "", population.password or "")
-        user, password = (template_of(population, text).text(population.first) for text in texts)
-        self._authenticator.configure_plain(DOMAIN, {user: password})
-
-    def callback(self, _domain: str, key: bytes) -> bool:
-        """True if a public key is that of a subscriber of the run."""
-        return key.decode(errors="replace") in self._keys
-
-    def close(self) -> None:
-        """Ends its thread."""
-        if self._authenticator is not None:
-            self._authenticator.stop()
-
-
-def publisher_socket(
-    context: zmq.Context[zmq.Socket[bytes]], part: AgentShard, client: int
-) -> zmq.Socket[bytes]:
-    """A PUB socket that listens at its target."""
-    socket = context.socket(zmq.PUB)
-    socket.linger = 0
-    socket.setsockopt(zmq.SNDHWM, part.options.high_water_mark)
-    security = part.options.security
-    if security != "null":
-        socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
-    if security == "plain":
-        socket.setsockopt(zmq.PLAIN_SERVER, 1)
-    elif security == "curve":
-        socket.setsockopt(zmq.CURVE_SERVER, 1)
-        socket.setsockopt_string(zmq.CURVE_SECRETKEY, _key(CURVE_SECRET_KEY))
-    target = part.target(client)
-    address = f"tcp://{target.host}:{target.port}"
-    try:
-        socket.bind(address)
-    except zmq.ZMQError as error:
-        raise AgentError(
-            f"cannot listen on {address}: {error.strerror}",
-            "choose another port with publisher.port, or leave it out: then free ones are taken",
-        ) from error
-    return socket
-
-
-def subscriber_socket(
-    context: zmq.Context[zmq.Socket[bytes]], part: AgentShard, client: int
-) -> zmq.Socket[bytes]:
-    """A SUB socket with its subscriptions, connected to nothing yet."""
-    population = part.population
-    n = population.first + client
-    socket = context.socket(zmq.SUB)
-    socket.linger = 0
-    # Subscriptions are messages to the publisher: beyond a mark, libzmq would drop them.
-    socket.setsockopt(zmq.SNDHWM, 0)
-    socket.setsockopt(zmq.RCVHWM, part.options.high_water_mark)
-    if population.reconnect is None:
-        socket.setsockopt(zmq.RECONNECT_IVL, -1)
-    else:
-        millisecond_ns = 10**6
-        socket.setsockopt(zmq.RECONNECT_IVL, max(population.reconnect.min_ns // millisecond_ns, 1))
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, population.reconnect.max_ns // millisecond_ns)
-    if part.options.security == "curve":
-        socket.setsockopt_string(zmq.CURVE_SERVERKEY, _key(CURVE_SERVER_KEY))
-        socket.setsockopt_string(zmq.CURVE_PUBLICKEY, _key(CURVE_PUBLIC_KEY))
-        socket.setsockopt_string(zmq.CURVE_SECRETKEY, _key(CURVE_SECRET_KEY))
-    for subscription in population.subscriptions:
-        prefix = template_of(population, subscription.filter)
-        for variant in range(prefix.variants):
-            socket.setsockopt_string(zmq.SUBSCRIBE, prefix.text(n, variant))
-    return socket
-
-
-def filters(part: AgentShard) -> int:
-    """Number of prefixes that each client subscribes to."""
-    population = part.population
-    return sum(template_of(population, s.filter).variants for s in population.subscriptions)
-
-
-def check_security(part: AgentShard) -> None:
-    """Raises AgentError where libzmq cannot speak the mechanism."""
-    if part.options.security == "curve" and not zmq.has("curve"):
-        raise AgentError(
-            "this pyzmq has no CURVE", "install pyzmq with libsodium, or use security: plain"
-        )
-
-
-def _key(variable: str) -> str:
-    if key := os.environ.get(variable):
-        return key
-    raise AgentError(f"found no {variable} in the environment", "the run gives it the key")
-
-
 class Play(Protocol):
     """The actions of an agent in its stages."""
+
+    library: str
+    """Library that plays the clients, with its version."""
 
     def enter(self, stage: PlannedStage, at_ns: int) -> None:
         """Begins a stage at an instant; its population may have no part in the stage."""
@@ -486,7 +374,7 @@ class Agent:
 
     def run(self, play: Play) -> None:
         """Plays until the controller stops it or closes stdin."""
-        self._greet()
+        self._greet(play.library)
         interval_ns = self._part.plan.snapshot_interval_ns
         next_ns = time.monotonic_ns() + interval_ns
         wake_ns, stopped = 0, False
@@ -509,7 +397,7 @@ class Agent:
         self._snapshot(settled=self._was_settled)
         self._pipes.say(Bye(snapshots=self._tally.snapshots))
 
-    def _greet(self) -> None:
+    def _greet(self, library: str) -> None:
         place, populations = self._part.place, self._part.plan.populations
         own = {place.population: len(self._part.clients)}
         hello = Hello(
@@ -520,7 +408,7 @@ class Agent:
             descriptors=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             clients=tuple(own.get(index, 0) for index in range(len(populations))),
             clock_ns=time.monotonic_ns(),
-            library=f"pyzmq {zmq.__version__} (libzmq {zmq.zmq_version()})",
+            library=library,
         )
         self._pipes.say(hello)
 

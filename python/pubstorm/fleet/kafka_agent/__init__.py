@@ -1,0 +1,2 @@
+"""Consumers of Kafka, as agents of a run: `python -m pubstorm.fleet.kafka_agent`. They speak the
+same contract as engines."""

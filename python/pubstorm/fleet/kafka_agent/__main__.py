@@ -1,0 +1,32 @@
+"""`python -m pubstorm.fleet.kafka_agent`: one agent with consumers of librdkafka."""
+
+from __future__ import annotations
+
+import sys
+
+from pubstorm.fleet.agents.frame import AgentError, AgentShard, AgentTally, Play
+from pubstorm.fleet.agents.program import AgentKind, play_agent
+
+LACKS_LIBRARY = AgentError(
+    "consumers of Kafka need confluent-kafka, which is not installed",
+    'pip install "pubstorm[kafka]"',
+)
+
+
+def _play(part: AgentShard, tally: AgentTally) -> Play:
+    try:
+        from pubstorm.fleet.kafka_agent.consumers import Consumers
+    except ImportError as error:
+        raise LACKS_LIBRARY from error
+    return Consumers(part, tally)
+
+
+KIND = AgentKind(
+    module="pubstorm.fleet.kafka_agent",
+    description="Plays consumers of Kafka with librdkafka.",
+    make=_play,
+    errors=(),
+)
+
+if __name__ == "__main__":
+    sys.exit(play_agent(KIND))

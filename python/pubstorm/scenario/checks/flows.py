@@ -1,0 +1,110 @@
+"""Checks the flows that programs beside the brokers carry: publication and subscribers exist, and
+every name and every message can be followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pubstorm.contract.template import STAMP_BYTES, Template, VariableKind
+from pubstorm.quantities import UnfitError, describe
+from pubstorm.scenario.document import Finding, Path
+from pubstorm.scenario.expressions import unknown
+from pubstorm.scenario.fields import payload_texts, published_topic, subject
+from pubstorm.scenario.flows import DeclaredFlow, Publication
+from pubstorm.scenario.kafka import topic_of_kafka
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.populations import Population
+
+READERS = {"MQTT": published_topic, "NATS": subject, "Kafka": topic_of_kafka}
+"""Readers of names by the title of their protocol."""
+
+
+def check_flows(scenario: Scenario) -> Iterator[Finding]:
+    """Yields flows that cannot be followed."""
+    for number, flow in enumerate(scenario.flows):
+        path: Path = ("flows", number)
+        names = list(scenario.populations)
+        missing = [key for key in ("of", "at") if getattr(flow, key) not in names]
+        for key in missing:
+            yield (*path, key), *unknown("population", getattr(flow, key), names)
+        if not missing:
+            yield from _check_from(path, flow, scenario.populations[flow.of])
+            yield from _check_to(path, flow, scenario)
+
+
+def _check_from(path: Path, flow: DeclaredFlow, publisher: Population) -> Iterator[Finding]:
+    """Yields a flow without a publication, and publications without stamps."""
+    shares = publisher.differing.values()
+    own = [*publisher.flows, *(each for share in shares for each in share.flows)]
+    found = [each for each in own if each.topic == flow.from_]
+    if not found:
+        topics = list(dict.fromkeys(each.topic for each in own))
+        yield (*path, "from"), *unknown(f"topic of {flow.of}", flow.from_, topics)
+    variables = Template.parse(flow.from_)
+    if variables.columns or variables.has(VariableKind.RECORDED):
+        message = f"found {describe(flow.from_)}, allowed are {{n}}, ranges and choices"
+        yield (*path, "from"), message, "the names of a flow follow from the number of the client"
+    if not all(map(_has_stamp, found)):
+        message = f"found messages of {flow.of} whose payload has no stamp, needed is one"
+        hint = "write a size of 32B or more, or {stamp} into the payload: the ledger follows stamps"
+        yield (*path, "from"), message, hint
+
+
+def _has_stamp(publication: Publication) -> bool:
+    """Returns True if each payload has a stamp, which programs of others may keep."""
+    if publication.source is not None:
+        return publication.source.stamp == "front"
+    if publication.payload is None:
+        return publication.size.bytes_min >= STAMP_BYTES
+    texts = (text for _, text in payload_texts(publication.payload))
+    return any(Template.parse(text).has(VariableKind.STAMP) for text in texts)
+
+
+def _check_to(path: Path, flow: DeclaredFlow, scenario: Scenario) -> Iterator[Finding]:
+    """Yields a name that is none at the subscribers, or that does not follow from the topic."""
+    receiver, where = scenario.populations[flow.at], (*path, "to")
+    if not receiver.can.has_broker or receiver.is_publisher:
+        message = f"found {flow.at}, allowed are populations that connect to a broker"
+        yield (*path, "at"), message, None
+    elif receiver.can.title in READERS:
+        try:
+            READERS[receiver.can.title](flow.to)
+        except UnfitError as unfit:
+            message = f"found {describe(flow.to)}, allowed {unfit.allowed}"
+            yield where, f"{message}, as {receiver.can.title} has it", unfit.hint
+            return
+    given = {str(each) for each in Template.parse(flow.from_).variables}
+    for variable in Template.parse(flow.to).variables:
+        if str(variable) not in given:
+            allowed = ", ".join(sorted(given)) or "none"
+            message = f"found {variable}, allowed are the variables of from: {allowed}"
+            yield where, message, "nothing says which value the program writes there"
+    yield from _check_place(path, flow, scenario)
+
+
+def _check_place(path: Path, flow: DeclaredFlow, scenario: Scenario) -> Iterator[Finding]:
+    """Yields subscribers at several brokers, and a name that the broker gives a message itself."""
+    receiver, publisher = (scenario.populations[name] for name in (flow.at, flow.of))
+    if scenario.topology.is_joined:
+        return
+    count = _targets(scenario, receiver)
+    if count > 1:
+        message = f"found {flow.at}, whose clients are at {count} brokers, needed is one broker"
+        yield (*path, "at"), message, "write at: {brokers: NAME, first: 0, count: 1} there"
+    is_same = (receiver.attached_to, count) == (publisher.attached_to, 1)
+    names, own = receiver.can.names, publisher.can.names
+    if is_same and names is not None and own is not None:
+        levels = names if own.separator == "/" else own
+        if flow.to == (flow.from_ if names == own else levels.twin(flow.from_)):
+            message = f"found {describe(flow.to)}, which the broker itself gives these messages"
+            yield (*path, "to"), message, "leave the flow out"
+
+
+def _targets(scenario: Scenario, population: Population) -> int:
+    """Returns the number of targets of the clients of a population."""
+    at, brokers = population.attached_to, scenario.topology.brokers
+    if at is None:
+        return len(scenario.target) + sum(broker.count for broker in brokers.values())
+    broker = brokers.get(at.brokers)
+    count = len(scenario.target) if broker is None else broker.count
+    return at.count or max(count - at.first, 1)

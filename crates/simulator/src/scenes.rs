@@ -11,6 +11,7 @@ mod nats;
 mod outcomes;
 mod retained;
 mod sessions;
+mod sparkplug;
 mod surplus;
 mod texts;
 mod zeromq;

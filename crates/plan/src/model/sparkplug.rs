@@ -58,18 +58,13 @@ impl SparkplugNode {
 }
 
 impl Sparkplug {
-    /// Its templates, each with its path.
+    /// Its templates of one text for each client, each with its path.
     pub(crate) fn templates(&self) -> Vec<(String, &Template)> {
         let named = match self {
-            Self::Node(own) => vec![
-                ("group", Some(&own.group)),
-                ("node", Some(&own.node)),
-                ("devices", own.devices.as_ref()),
-            ],
-            Self::Host(own) => vec![("host", Some(&own.host))],
+            Self::Node(own) => vec![("group", &own.group), ("node", &own.node)],
+            Self::Host(own) => vec![("host", &own.host)],
         };
-        let named = named.into_iter().filter_map(|(name, own)| Some((name, own?)));
-        named.map(|(name, own)| (format!("sparkplug.{name}"), own)).collect()
+        named.into_iter().map(|(name, own)| (format!("sparkplug.{name}"), own)).collect()
     }
 
     /// Options of edge nodes; `None` for hosts.

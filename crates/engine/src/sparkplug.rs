@@ -151,19 +151,22 @@ impl SparkplugClients {
     }
 
     /// The message with which a client dies: at the end of a connection that the client chooses
-    /// (`left`), or its will.
+    /// (`left`), or its will. A node that leaves uses QoS 0: an answer of the broker to a closed
+    /// connection could reset it before the broker reads DISCONNECT.
     pub fn death(&mut self, of: &SparkplugClient<'_>, left: bool) -> Option<OwnMessage> {
+        let mut qos = 1;
         let (topic, payload, retain) = match of.population.sparkplug()? {
             Sparkplug::Node(node) => {
                 let numbers = self.node(of.index, of.local)?;
                 let mut payload = Vec::new();
                 let body = if left { LEFT } else { &[] };
+                qos = u8::from(!left);
                 write_death(of.now_ms, numbers.bd_seq, body, &mut payload);
                 (topic_of(node, SparkplugKind::NodeDeath, of.n), payload, false)
             }
             Sparkplug::Host(host) => (state_topic(host, of.n), state(false, of.now_ms), true),
         };
-        Some(OwnMessage { topic, payload, qos: 1, retain, is_last: true })
+        Some(OwnMessage { topic, payload, qos, retain, is_last: true })
     }
 
     /// Appends the messages with which a client begins: all births of a node, or the state of a

@@ -45,6 +45,7 @@ BIRTHS = Basis(
     ("births_received_total",),
     "no birth of an edge node came{to}{where}: only clients with sparkplug: {{group: NAME}} "
     "send some",
+    may_be_earlier=True,
 )
 ANSWERED = Basis(("answered_total",))
 SESSIONS = Basis(

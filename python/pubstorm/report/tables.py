@@ -263,7 +263,6 @@ PARTS = RunTable[_Divided]("Where the time went", "latency", _divided).of(
     fields("actual_us as from send"),
     note=PARTS_NOTE,
 )
-"""The parts of latencies by stage."""
 CONNECTING, HANDSHAKES, RECEIVE_MAXIMUM, LINKS, FLAPPING, SPARKPLUG, ROUND_TRIPS = (
     RunTable[PopulationResult](t, "latency", populations_in(of)).of(names("population"), listed(of))
     for t, of in (
@@ -594,8 +593,7 @@ LAYOUTS: tuple[Layout[Any, Any], ...] = (
     *(EXPLANATIONS, STALLS, CONNECTIONS, MESSAGES, LATENCIES, PARTS, CONNECTING, HANDSHAKES),
     *(LINKS, RECEIVE_MAXIMUM, FLAPPING, SPARKPLUG, ROUND_TRIPS, WILLS, FLOWS, STAGES, BALANCE),
     *(ADDRESSES, BROKERS, BRIDGES, PROCESSES, BY_STAGE, memory_layout("readings")),
-    *(BROKER_COUNTERS, OBSERVERS, MONITOR_PROBLEMS, STALE_STATE, SYMBOLS, AGENTS),
-    *(FAILURES, EVENTS),
+    *(BROKER_COUNTERS, OBSERVERS, MONITOR_PROBLEMS, STALE_STATE, SYMBOLS, AGENTS, FAILURES, EVENTS),
 )
 """The tables of a run in their order, after the scenario's own."""
 DETAILS = (EVERY_AGENT, CLOCKS, EVERY_STALL, EVERY_TRACK)

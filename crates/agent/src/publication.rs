@@ -5,6 +5,7 @@ use plan::{
     INCARNATION_PLACES, Late, MessageFacts, Pace, Pacer, Payload, Population, Random, STAMP_BYTES,
     SentAt, Stamp, StreamId, Variants, payload_bytes,
 };
+use sparkplug::MetricSet;
 
 /// One publication.
 #[derive(Clone, Debug)]
@@ -40,6 +41,8 @@ pub struct Sender {
     pub client: u32,
     /// The client's number.
     pub n: u64,
+    /// Number of the next message of an edge node of Sparkplug since its birth; 0 for others.
+    pub node_number: u64,
 }
 
 /// A message's place in its publication, and its times.
@@ -71,8 +74,8 @@ impl PublicationSetup {
         }
     }
 
-    /// Appends the payload of a message if it has content: a text or a record. Returns `false` and
-    /// appends nothing for payloads of a size.
+    /// Appends the payload of a message if it has content: a text, a record or data of Sparkplug.
+    /// Returns `false` and appends nothing for payloads of a size.
     #[inline]
     pub fn write_content(
         &self,
@@ -92,12 +95,24 @@ impl PublicationSetup {
                 let record = self.records.of(sender.client, moment.number);
                 out.extend_from_slice(records.at(record as usize));
             }
+            Payload::Sparkplug { metrics, changed, .. } => {
+                let stamp = self.stamp(sender, moment, variant);
+                let actual_ns = moment.sent.actual_ns(moment.intended_ns);
+                let number = sender.node_number;
+                sparkplug::write_data(
+                    ((actual_ns + sender.since_1970_ns) / 1_000_000, number as u8),
+                    MetricSet::of_device(variant, *metrics),
+                    (*changed, moment.number),
+                    &stamp.to_numbered(number),
+                    out,
+                );
+            }
             _ => return false,
         }
         true
     }
 
-    /// Size of the payload of a message, in bytes; 0 for a text or a record.
+    /// Size of the payload of a message, in bytes; 0 for payloads with content.
     #[inline]
     #[must_use]
     pub fn payload_bytes(&self, payload: &Payload, sender: &Sender, number: u64) -> usize {
@@ -161,7 +176,7 @@ fn holds_stamp(payload: &Payload) -> bool {
         Payload::Records { stamped, .. } => stamped,
         Payload::Text { .. } => is_stamped_text(payload),
         // Smaller messages are raised to the size of a stamp.
-        Payload::Recorded(_) => true,
+        Payload::Recorded(_) | Payload::Sparkplug { .. } => true,
     }
 }
 
@@ -202,7 +217,14 @@ mod tests {
             values: MessageFacts::stream(1, 0),
         };
         let first_sequence = 3 * INCARNATION_PLACES;
-        let sender = Sender { run_tag: 1, since_1970_ns: 0, first_sequence, client: 0, n: 0 };
+        let sender = Sender {
+            run_tag: 1,
+            since_1970_ns: 0,
+            first_sequence,
+            client: 0,
+            n: 0,
+            node_number: 0,
+        };
         let sequence = |number| {
             let moment = Moment { number, intended_ns: 0, sent: SentAt::plain(0) };
             setup.stamp(&sender, moment, 0).sequence

@@ -11,6 +11,7 @@ mod phases;
 mod publish;
 mod receive;
 mod respond;
+mod sparkplug;
 mod unsent;
 
 use plan::{Population, Reason, TextProperty, WaitCause};
@@ -378,6 +379,7 @@ impl Client {
         context.stalls.begin(self.index, context.now_ns);
         context.lifetimes.arrive(self.population(), self.local, context.now_ns);
         context.flaps.arrive(self.population(), self.local, context.now_ns);
+        self.send_births(context, false);
         self.retransmit(context);
     }
 

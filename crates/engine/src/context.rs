@@ -20,6 +20,7 @@ use crate::schedule::lifetimes::Lifetimes;
 use crate::schedule::publishing::Publishing;
 use crate::seam::{Exchanges, Scratch};
 use crate::setup::Setup;
+use crate::sparkplug::SparkplugClients;
 use crate::transport::{Framing, Silent};
 
 /// Purpose of the random values in frames.
@@ -77,6 +78,8 @@ pub struct Context {
     pub framing: Framing,
     /// Answers of QoS 1 and 2.
     pub outboxes: Outboxes,
+    /// Sparkplug B of the clients that play it.
+    pub sparkplug: SparkplugClients,
     /// Connections of clients that have vanished.
     pub silent: Silent,
     /// Buffer for bytes from sockets.
@@ -124,6 +127,7 @@ impl Context {
             exchanges: Exchanges::new(apart),
             framing: Framing::new(seed),
             outboxes: Outboxes::default(),
+            sparkplug: SparkplugClients::new(&setup),
             silent: Silent::new(setup.clients()),
             read_buffer: vec![0; READ_BYTES],
             setup,

@@ -11,6 +11,7 @@ mod ledger;
 mod outboxes;
 mod seam;
 mod setup;
+mod sparkplug;
 mod transport;
 
 mod schedule {

@@ -22,8 +22,8 @@ use self::zmtp::{ZmtpClient, ZmtpSetup};
 pub use self::cause::{Broken, Cause};
 pub use self::login::{Exchanges, Login, nonce};
 pub use self::protocol::{
-    Accepted, Answer, At, Buffers, Cut, Event, Goodbye, Hold, Notice, Outgoing, Polled, Protocol,
-    Refusals, Request, Resend, Resent, Side, Step, Timeout,
+    Accepted, Answer, At, Buffers, Cut, Event, Goodbye, Hold, Notice, Opening, Outgoing,
+    OwnMessage, Polled, Protocol, Refusals, Request, Resend, Resent, Side, Step, Timeout,
 };
 pub use self::received::Response;
 pub use self::token::Token;

@@ -291,6 +291,11 @@ impl Setup {
         links.for_each(|link| link.begin(lasts.then_some(at_ns)));
     }
 
+    /// Number of a client of this agent, by its index in the share of its population.
+    pub fn number(&self, population: usize, local: u32) -> u64 {
+        self.plan.populations[population].first + u64::from(self.shard.global(local))
+    }
+
     /// Number of the first `clients` of a population that this agent plays.
     pub fn share(&self, population: usize, clients: u32) -> u32 {
         if self.populations[population].is_played { self.shard.share(clients) } else { 0 }
@@ -342,7 +347,7 @@ impl Setup {
                     bins.iter().any(|bin| bin.bytes as usize == payload.len())
                 }
                 Payload::Records { records, .. } => records.iter().any(|own| own == payload),
-                Payload::Gaussian { .. } | Payload::Recorded(_) => true,
+                Payload::Gaussian { .. } | Payload::Sparkplug { .. } | Payload::Recorded(_) => true,
             })
     }
 

@@ -312,6 +312,7 @@ impl Publication {
                 (records.bytes_max() + if *stamped { STAMP_BYTES } else { 0 }) as u64
             }
             Payload::Text { template, .. } => template.bytes_max() as u64,
+            Payload::Sparkplug { max_bytes, .. } => u64::from(*max_bytes),
             Payload::Recorded(recording) => u64::from(recording.max_bytes),
         };
         require(payload <= Self::PAYLOAD_BYTES_MAX, &format!("{path}.payload"), || {

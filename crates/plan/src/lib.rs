@@ -75,6 +75,7 @@ pub use model::link::LinkConditions;
 pub use model::names::Names;
 pub use model::property::{Property, PropertyValue};
 pub use model::protocol::*;
+pub use model::sparkplug::{Sparkplug, SparkplugHost, SparkplugNode};
 pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Flapping, Header,
     Lifetime, Plan, PlannedStage, PlannedTls, Population, Psk, Reconnect, Route, Target,
@@ -92,8 +93,8 @@ pub use record::snapshot::{
     Outcomes, PopulationSnapshot, Snapshot, Stall, TargetSnapshot,
 };
 pub use record::stamp::{
-    INCARNATION_PLACES, INCARNATIONS, PUBLICATIONS_MAX, STAMP_BYTES, STAMP_PROPERTY, Stamp,
-    StreamId,
+    INCARNATION_PLACES, INCARNATIONS, NUMBERED_BYTES, PUBLICATIONS_MAX, STAMP_BYTES,
+    STAMP_PROPERTY, Stamp, StreamId,
 };
 pub use schedule::clones::ReadOnce;
 pub use schedule::order::{ROUND_MAX, Variants};

@@ -9,6 +9,7 @@ pub(crate) mod link;
 pub(crate) mod names;
 pub(crate) mod property;
 pub(crate) mod protocol;
+pub(crate) mod sparkplug;
 
 use std::collections::BTreeMap;
 

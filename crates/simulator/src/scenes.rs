@@ -12,6 +12,7 @@ mod outcomes;
 mod replay;
 mod retained;
 mod sessions;
+mod sparkplug;
 mod surplus;
 mod texts;
 mod zeromq;

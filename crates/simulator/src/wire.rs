@@ -7,7 +7,7 @@ use mqtt::{
     Connect, DecodedPacket, Packet, PacketType, Properties, Property, Publish, QoS, Reasoned,
     Value, Version, decode,
 };
-use plan::{STAMP_PROPERTY, Stamp};
+use plan::{NUMBERED_BYTES, STAMP_PROPERTY, Stamp};
 use rustc_hash::FxHashMap;
 use testkit::{Frames, KEPT};
 
@@ -77,7 +77,12 @@ pub struct WireRecord {
     /// The turn and the intended instant of each message that its client wrote first in a turn.
     pub first_of_turn: Vec<(u64, u64)>,
     last_turns: FxHashMap<usize, u64>,
+    /// Messages of Sparkplug that clients have written and read in full, in order.
+    pub sparkplug: [Vec<SparkplugMessage>; 2],
 }
+
+/// A message of Sparkplug: its client, its topic and its payload.
+pub type SparkplugMessage = (AgentClient, String, Vec<u8>);
 
 /// One direction of a connection.
 #[derive(Default)]
@@ -116,6 +121,7 @@ impl WireRecord {
             self.packets_sent += 1;
             match packet {
                 Packet::Publish(publish) => {
+                    note_sparkplug(&mut self.sparkplug[0], client, publish);
                     if is_answer(publish) {
                         let written = if publish.dup {
                             &mut self.answers_resent
@@ -201,6 +207,7 @@ impl WireRecord {
                 }
                 _ => return,
             };
+            note_sparkplug(&mut self.sparkplug[1], client, publish);
             if is_kept(publish, version) {
                 if let Some(stamp) = stamp_of(publish) {
                     *self.kept.entry((client, place(&stamp))).or_default() += 1;
@@ -259,6 +266,12 @@ impl WireWay {
     }
 }
 
+fn note_sparkplug(to: &mut Vec<SparkplugMessage>, client: AgentClient, publish: &Publish<'_>) {
+    if is_sparkplug(publish) {
+        to.push((client, publish.topic.to_owned(), publish.payload.to_vec()));
+    }
+}
+
 /// Notes a step of the broker.
 fn note(exchange: Option<&mut ScramExchange>, code: Option<u8>, properties: Properties<'_>) {
     if let Some(exchange) = exchange {
@@ -269,6 +282,11 @@ fn note(exchange: Option<&mut ScramExchange>, code: Option<u8>, properties: Prop
 /// The population whose will has this topic.
 pub fn will_of(topic: &str) -> Option<usize> {
     topic.strip_prefix("will/")?.split('/').next()?.parse().ok()
+}
+
+/// Returns `true` for a message of Sparkplug, by its topic.
+fn is_sparkplug(publish: &Publish<'_>) -> bool {
+    publish.topic.starts_with("spBv1.0/")
 }
 
 /// Returns `true` for an answer, by its topic.
@@ -285,6 +303,11 @@ fn is_kept(publish: &Publish<'_>, version: Version) -> bool {
 
 /// The stamp of a message, in a user property or at the start of its payload.
 fn stamp_of(publish: &Publish<'_>) -> Option<Stamp> {
+    if is_sparkplug(publish) {
+        let start = publish.payload.len().checked_sub(NUMBERED_BYTES)?;
+        let has_body = publish.topic.contains("DATA/");
+        return has_body.then(|| Stamp::read(&publish.payload[start..])).flatten();
+    }
     let mut properties = publish.properties.iter();
     let beside = properties.find_map(|property| match property {
         (Property::UserProperty, Value::Pair(STAMP_PROPERTY, text)) => Some(text),

@@ -60,6 +60,7 @@ pub fn population(name: &str, clients: u32) -> Population {
             will: None,
             properties: Vec::new(),
             authentication: None,
+            sparkplug: None,
         }),
         clients,
         first: 0,

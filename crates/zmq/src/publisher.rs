@@ -83,6 +83,7 @@ impl Publisher {
             run_tag: setup.plan.run_tag,
             since_1970_ns: clock::since_1970_ns(),
             first_sequence: 0,
+            node_number: 0,
         };
         Ok(Self {
             socket,

@@ -20,6 +20,7 @@ from pubstorm.contract.protocol import (
     PlannedPublication,
     RecordedPayload,
     RecordsPayload,
+    SparkplugPayload,
     TextPayload,
 )
 from pubstorm.contract.template import STAMP_BYTES, RowTable, Template, VariableKind, read_rows
@@ -311,7 +312,7 @@ def holds_stamp(publication: PlannedPublication) -> bool:
             return min(each.bytes for each in bins) >= STAMP_BYTES
         case RecordsPayload(stamped=stamped):
             return stamped
-        case RecordedPayload():
+        case RecordedPayload() | SparkplugPayload():
             return True
         case _:
             return has_stamped_text(publication)
@@ -341,7 +342,7 @@ def payload_bytes_max(population: PlannedPopulation, publication: PlannedPublica
         return max(each.bytes for each in payload.bins)
     if isinstance(payload, RecordsPayload):
         return max(payload.sizes)
-    if isinstance(payload, RecordedPayload):
+    if isinstance(payload, (RecordedPayload, SparkplugPayload)):
         return payload.max_bytes
     return template_of(population, payload.template).bytes_max
 

@@ -26,6 +26,8 @@ IDENTIFIER_MAX = 268_435_455
 U16 = Annotated[int, Field(ge=0, le=U16_MAX)]
 U32 = Annotated[int, Field(ge=0, le=U32_MAX)]
 QoS = Annotated[int, Field(ge=0, le=2)]
+METRICS_MAX = 100_000
+"""Largest number of metrics of an edge node or a device of Sparkplug."""
 SCRAM = "SCRAM-SHA-256"
 """Method of enhanced authentication that the engine plays."""
 Player = Literal["engine", "libzmq", "pyzmq", "librdkafka", "command"]
@@ -74,6 +76,32 @@ class PlannedAuthentication(Frozen):
     password of the population, which CONNECT then does not have."""
 
 
+class SparkplugNode(Frozen):
+    """Edge nodes of Sparkplug B, each with the same devices. The will is the death of a node; the
+    engine makes its payload anew for each connection."""
+
+    role: Literal["node"] = "node"
+    group: Template
+    """Template of the group's identifier."""
+    node: Template
+    """Template of a node's identifier."""
+    devices: Template | None = None
+    """Template of the devices' identifiers: a device for each value of its range; null: no devices,
+    and the metrics are the node's own."""
+    metrics: Annotated[int, Field(ge=1, le=METRICS_MAX)]
+    """Metrics in the birth of each device, or of the node."""
+
+
+class SparkplugHost(Frozen):
+    """Host applications of Sparkplug B, which follow the sequence of every node."""
+
+    role: Literal["host"] = "host"
+    host: Template
+    """Template of a host's identifier."""
+    ask_again_ns: PositiveU62
+    """Time after which a host asks a node again for its births, in nanoseconds."""
+
+
 class Mqtt(Frozen):
     """Options of MQTT clients."""
 
@@ -93,6 +121,8 @@ class Mqtt(Frozen):
     """Properties of CONNECT."""
     authentication: PlannedAuthentication | None = None
     """Enhanced authentication."""
+    sparkplug: Annotated[SparkplugNode | SparkplugHost, Field(discriminator="role")] | None = None
+    """Part of the clients in Sparkplug B; null: they have none."""
 
     @property
     def will_delay_s(self) -> int:
@@ -357,6 +387,19 @@ class TextPayload(Frozen):
     """True if the text is JSON: values from a file are escaped."""
 
 
+class SparkplugPayload(Frozen):
+    """Data of an edge node of Sparkplug B or of its devices, by turns over the topics. A stamp and
+    the number of the message are in the body of the payload."""
+
+    kind: Literal["sparkplug"] = "sparkplug"
+    metrics: Annotated[int, Field(ge=1, le=METRICS_MAX)]
+    """Metrics of the device, or of the node."""
+    changed: Annotated[int, Field(ge=1, le=METRICS_MAX)]
+    """Metrics in each message."""
+    max_bytes: U32
+    """Largest size of a payload, in bytes."""
+
+
 class RecordedPayload(Frozen):
     """Sizes of recorded messages, whose instants and topics are recorded too. Smaller sizes are
     raised to that of a stamp."""
@@ -383,6 +426,7 @@ Payload = Annotated[
     | HistogramPayload
     | RecordsPayload
     | TextPayload
+    | SparkplugPayload
     | RecordedPayload,
     Field(discriminator="kind"),
 ]

@@ -135,6 +135,30 @@ class Counters(Value):
     """Segments that the link of a client lost, and that came later by a retransmission."""
     link_full_total: Count = 0
     """Times that the link of a client was full: it took no further bytes of its sender."""
+    births_total: Count = 0
+    """Births that edge nodes have sent, each NBIRTH and DBIRTH."""
+    rebirths_total: Count = 0
+    """NBIRTHs, which `births_total` contains, that a host has asked for."""
+    births_received_total: Count = 0
+    """NBIRTHs and DBIRTHs received."""
+    deaths_received_total: Count = 0
+    """NDEATHs and DDEATHs received."""
+    old_deaths_total: Count = 0
+    """NDEATHs, which `deaths_received_total` contains, of an earlier connection of their node."""
+    gaps_total: Count = 0
+    """Gaps in the sequence of an edge node that hosts have noticed, each once."""
+    hidden_gaps_total: Count = 0
+    """Gaps that the sequence numbers do not show, since a multiple of 256 messages is missing."""
+    unborn_total: Count = 0
+    """Times that a host received data of an edge node without a birth before."""
+    rebirths_asked_total: Count = 0
+    """Commands with which hosts have asked for births."""
+    rebirths_received_total: Count = 0
+    """NBIRTHs that hosts had asked for, and received."""
+    unreadable_total: Count = 0
+    """Messages with a topic of Sparkplug whose payload is none of Sparkplug."""
+    nodes_unfollowed_total: Count = 0
+    """Messages of edge nodes beyond those that a host can follow."""
     websocket_pings_total: Count = 0
     """Pings of WebSocket that were received, each answered with a pong."""
     websocket_pongs_total: Count = 0
@@ -291,6 +315,10 @@ class PopulationSnapshot(Value):
     """From SUBSCRIBE to the last SUBACK, of clients that had unsubscribed."""
     unsubscribe_time: Histogram = Histogram()
     """From UNSUBSCRIBE to UNSUBACK."""
+    gap_time: Histogram = Histogram()
+    """From the first missing message of an edge node to the notice of the gap by a host."""
+    rebirth_time: Histogram = Histogram()
+    """From a host's command to the birth that it asks for."""
     answers: AnswerCounters = AnswerCounters()
     """Answers to the requests of the clients."""
     round_trip: Histogram = Histogram()

@@ -71,6 +71,8 @@ def stamp_text(stamp: bytes) -> str:
 
 
 STAMP_BYTES = 32
+NUMBERED_BYTES = STAMP_BYTES + 8
+"""Length of a stamp with a number behind it, in bytes."""
 RECORDED = "{recorded}"
 """Variable of a topic: the topic of a recorded message."""
 MARKER = "~pst~"

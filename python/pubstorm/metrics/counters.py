@@ -41,6 +41,12 @@ ANSWERS = Basis(
     ("answers_expected_total",),
     "no request{of} was sent{where}: only publications with request: true send some",
 )
+BIRTHS = Basis(
+    ("births_received_total",),
+    "no birth of an edge node came{to}{where}: only clients with sparkplug: {{group: NAME}} "
+    "send some",
+    may_be_earlier=True,
+)
 ANSWERED = Basis(("answered_total",))
 SESSIONS = Basis(
     ("sessions_resumed_total", "sessions_lost_total"),
@@ -92,6 +98,11 @@ def reading(name: str, unit: Unit = "", kind: Kind = "gauge", **further: Unpack[
 def _some_answers(head: str, *, makes_rows: bool = False) -> ReportColumn:
     """Returns a column of answers, which a table without any leaves out."""
     return ReportColumn("round trips", head, when="known", without_zero=True, makes_rows=makes_rows)
+
+
+def _of_sparkplug(head: str, *, makes_rows: bool = False) -> ReportColumn:
+    """Returns a column of Sparkplug, which a table without any leaves out."""
+    return ReportColumn("sparkplug", head, when="any", without_zero=True, makes_rows=makes_rows)
 
 
 COUNTERS: tuple[Metric, ...] = (
@@ -278,6 +289,40 @@ COUNTERS: tuple[Metric, ...] = (
         zero=Zero(6, "requesters", but="lossy"),
         columns=(ReportColumn("round trips", given=REQUESTS),),
     ),
+    counter(
+        "births",
+        columns=(_of_sparkplug("births sent", makes_rows=True),),
+        export="Births that edge nodes of Sparkplug have sent",
+    ),
+    counter("rebirths", columns=(_of_sparkplug("asked for"),)),
+    counter(
+        "births_received",
+        columns=(_of_sparkplug("births", makes_rows=True),),
+        export="Births of edge nodes and devices of Sparkplug that clients received",
+    ),
+    counter(
+        "deaths_received",
+        columns=(_of_sparkplug("deaths", makes_rows=True),),
+        export="Deaths of edge nodes and devices of Sparkplug that clients received",
+    ),
+    counter("old_deaths", columns=(_of_sparkplug("old deaths"),)),
+    counter(
+        "gaps",
+        basis=BIRTHS,
+        better="lower",
+        columns=(_of_sparkplug("gaps"),),
+        export="Gaps in the sequence of edge nodes that hosts of Sparkplug noticed",
+    ),
+    counter("hidden_gaps", basis=BIRTHS, columns=(_of_sparkplug("hidden gaps"),)),
+    counter("unborn", basis=BIRTHS, columns=(_of_sparkplug("data without birth"),)),
+    counter(
+        "rebirths_asked",
+        columns=(_of_sparkplug("rebirths asked"),),
+        export="Rebirths that hosts of Sparkplug asked for",
+    ),
+    counter("rebirths_received", columns=(_of_sparkplug("rebirths received"),)),
+    counter("unreadable", columns=(_of_sparkplug("unreadable"),)),
+    counter("nodes_unfollowed", columns=(_of_sparkplug("not followed"),)),
     counter("answers_expected"),
     counter("answers_duplicate", basis=ANSWERS, columns=(_some_answers("dup"),)),
     counter("answers_late", basis=ANSWERS, columns=(_some_answers("late"),)),

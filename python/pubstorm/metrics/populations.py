@@ -7,6 +7,7 @@ from typing import Unpack
 
 from pubstorm.metrics.counters import (
     ANSWERED,
+    BIRTHS,
     CLIENTS,
     COUNTERS,
     DELIVERIES,
@@ -454,6 +455,20 @@ POPULATIONS: tuple[Metric, ...] = (
             Line("sides", "over-round-trip", statistic="p99", joined="max"),
             Line("runs", "compare-round-trip", statistic="p99", joined="max"),
         ),
+    ),
+    histogram(
+        "gap_time",
+        basis=BIRTHS,
+        better="lower",
+        columns=(ReportColumn("sparkplug", "gap noticed", THREE, when="any", place=1),),
+        export="From the first missing message of an edge node to the notice of the gap",
+    ),
+    histogram(
+        "rebirth_time",
+        basis=BIRTHS,
+        better="lower",
+        columns=(ReportColumn("sparkplug", "rebirth", THREE, when="any", place=1),),
+        export="From the command of a host of Sparkplug to the birth of the edge node",
     ),
     histogram(
         "will_latency",

@@ -366,7 +366,9 @@ def _flapping(scenario: Scenario, played: PopulationShare) -> plan.PlannedFlappi
 def _publication(publication: Publication, played: PopulationShare) -> protocol.PlannedPublication:
     planned = {
         "pace": _pace(publication),
-        "payload": _recorded(publication, played) or _payload(publication),
+        "payload": played.population.data_of_sparkplug
+        or _recorded(publication, played)
+        or _payload(publication),
         "properties": tuple(properties_of(publication)),
         "qos": publication.level,
         "weights": publication.round,

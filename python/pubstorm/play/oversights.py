@@ -50,8 +50,10 @@ def oversights(scenario: Scenario, plan: Plan) -> Iterator[Oversight]:
             if publication.unmatched is not None:
                 path = _path(scenario, population.name, "publications", number)
                 yield _unreceived(path, publication.unmatched)
+        # Births, commands and states of Sparkplug are no publications.
+        is_sparkplug = population.mqtt is not None and population.mqtt.sparkplug is not None
         for number, unmatched in enumerate(load.subscriptions):
-            if unmatched is not None:
+            if unmatched is not None and not is_sparkplug:
                 path = _path(scenario, population.name, "subscriptions", number)
                 yield _unpublished(path, unmatched)
     for name, each in scenario.populations.items():

@@ -263,8 +263,7 @@ PARTS = RunTable[_Divided]("Where the time went", "latency", _divided).of(
     fields("actual_us as from send"),
     note=PARTS_NOTE,
 )
-"""The parts of latencies by stage."""
-CONNECTING, HANDSHAKES, RECEIVE_MAXIMUM, LINKS, FLAPPING, ROUND_TRIPS = (
+CONNECTING, HANDSHAKES, RECEIVE_MAXIMUM, LINKS, FLAPPING, SPARKPLUG, ROUND_TRIPS = (
     RunTable[PopulationResult](t, "latency", populations_in(of)).of(names("population"), listed(of))
     for t, of in (
         ("Phases of connecting", "connecting"),
@@ -272,6 +271,7 @@ CONNECTING, HANDSHAKES, RECEIVE_MAXIMUM, LINKS, FLAPPING, ROUND_TRIPS = (
         ("Waits for Receive Maximum", "receive maximum"),
         ("Links of clients", "links"),
         ("Flapping subscriptions", "flapping"),
+        ("Sparkplug B", "sparkplug"),
         ("Round trips", "round trips"),
     )
 )
@@ -591,9 +591,9 @@ def _time(latency: Latency, duration_us: float) -> str:
 LAYOUTS: tuple[Layout[Any, Any], ...] = (
     *(FAULTS, FAULT_LEDGER, PHASES, PUBLISHERS, SUBSCRIBERS, SAMPLERS, PROBLEMS),
     *(EXPLANATIONS, STALLS, CONNECTIONS, MESSAGES, LATENCIES, PARTS, CONNECTING, HANDSHAKES),
-    *(LINKS, RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS, WILLS, FLOWS, STAGES, BALANCE, ADDRESSES),
-    *(BROKERS, BRIDGES, PROCESSES, BY_STAGE, memory_layout("readings"), BROKER_COUNTERS),
-    *(OBSERVERS, MONITOR_PROBLEMS, STALE_STATE, SYMBOLS, AGENTS, FAILURES, EVENTS),
+    *(LINKS, RECEIVE_MAXIMUM, FLAPPING, SPARKPLUG, ROUND_TRIPS, WILLS, FLOWS, STAGES, BALANCE),
+    *(ADDRESSES, BROKERS, BRIDGES, PROCESSES, BY_STAGE, memory_layout("readings")),
+    *(BROKER_COUNTERS, OBSERVERS, MONITOR_PROBLEMS, STALE_STATE, SYMBOLS, AGENTS, FAILURES, EVENTS),
 )
 """The tables of a run in their order, after the scenario's own."""
 DETAILS = (EVERY_AGENT, CLOCKS, EVERY_STALL, EVERY_TRACK)

@@ -359,6 +359,10 @@ class PopulationSums(Counters, FlowCounters, AnswerCounters):
     """Time from SUBSCRIBE to the last SUBACK, of clients that had unsubscribed."""
     unsubscribe_time_us: Latency = Latency()
     """Time from UNSUBSCRIBE to UNSUBACK."""
+    gap_time_us: Latency = Latency()
+    """Time from the first missing message of an edge node to the notice of the gap by a host."""
+    rebirth_time_us: Latency = Latency()
+    """Time from a host's command to the birth that it asks for."""
     round_trip_us: Latency = Latency()
     """Time from the intended send of its requests to their answers."""
     round_trip_parts: LatencyParts | None = None

@@ -303,10 +303,11 @@ class BrokeredPublication(Publication):
 class MqttPublication(BrokeredPublication):
     """A flow of messages that every client sends in publish stages."""
 
-    topic: PublishedTopic
-    """Topic; with a range `{a..b}` or a choice `{red|green}`, each message has the next value.
-    `{file: PATH}` is a choice among the topics of a file of comma-separated values with the columns
-    `topic` and, for weights, `weight`. With `replay`, `{recorded}` is the recorded topic."""
+    topic: PublishedTopic = ""
+    """Topic, left out with `sparkplug`; with a range `{a..b}` or a choice `{red|green}`, each
+    message has the next value. `{file: PATH}` is a choice among the topics of a file of
+    comma-separated values with the columns `topic` and, for weights, `weight`. With `replay`,
+    `{recorded}` is the recorded topic."""
     qos: QoS = 0
     """QoS of the messages."""
     retain: Flag = False
@@ -353,6 +354,13 @@ class MqttPublication(BrokeredPublication):
     def beside(self) -> Mapping[str, str]:
         """Its user properties."""
         return self.user_properties
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields a topic that is missing, and weights that do not fit."""
+        if not self.topic:
+            yield ("topic",), "found no topic, needed is the topic of the messages", None
+            return
+        yield from super().rules()
 
     @property
     def level(self) -> int:

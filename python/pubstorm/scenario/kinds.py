@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from pubstorm.contract.capabilities import MQTT_NAMES, ProtocolName
 from pubstorm.contract.protocol import (
@@ -15,7 +15,9 @@ from pubstorm.contract.protocol import (
     NatsProtocol,
     PlannedAuthentication,
     PlannedConsumer,
+    PlannedWill,
     Property,
+    SparkplugPayload,
     Zmtp,
 )
 from pubstorm.contract.target import KAFKA_SCHEME, NATS_SCHEMES, ZMQ_SCHEME
@@ -64,6 +66,7 @@ from pubstorm.scenario.populations import (
     ShareKeys,
     Simulated,
 )
+from pubstorm.scenario.sparkplug import Sparkplug, expanded
 
 Session = Literal["clean", "persistent"]
 SubscriberKind = Literal["simulated", "libzmq"]
@@ -155,6 +158,9 @@ class MqttClients(Simulated):
     """Subscriptions of each client."""
     publications: tuple[MqttPublication, ...] = ()
     """Publications of each client in publish stages."""
+    sparkplug: Sparkplug | None = None
+    """Sparkplug B: clients are edge nodes with devices, or host applications. It decides their
+    will, the topics of publications, and further subscriptions."""
     responds: Annotated[OptionalResponds, Mqtt5()] = None
     """MQTT 5: clients answer messages that have a Response Topic, with their correlation data."""
     shares: Mapping[Name, MqttDifference] = Field(default_factory=dict)
@@ -175,12 +181,36 @@ class MqttClients(Simulated):
             client_id=name,
             clean_session=self.session == "clean",
             bridge=self.bridge,
-            will=None if self.will is None else self.will.planned,
+            will=self._will,
             properties=tuple(self._connect_properties()),
             authentication=None
             if authentication is None
             else PlannedAuthentication(**dict(authentication)),
+            sparkplug=None if self.sparkplug is None else self.sparkplug.planned,
         )
+
+    @property
+    def _will(self) -> PlannedWill | None:
+        """The will in the plan."""
+        if self.sparkplug is not None:
+            return self.sparkplug.will
+        return None if self.will is None else self.will.planned
+
+    @property
+    def data_of_sparkplug(self) -> SparkplugPayload | None:
+        """The data of edge nodes of Sparkplug; None for other clients."""
+        return None if self.sparkplug is None else self.sparkplug.payload
+
+    @model_validator(mode="before")
+    @classmethod
+    def expand_sparkplug(cls, value: object) -> object:
+        """Adds the topics and subscriptions of edge nodes and hosts."""
+        return expanded(value) if isinstance(value, Mapping) else value
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields keys that do not go with Sparkplug."""
+        if self.sparkplug is not None:
+            yield from self.sparkplug.conflicts(self)
 
     def _connect_properties(self) -> Iterator[Property]:
         """Yields the properties of CONNECT. A persistent session has no end, unless it is set."""

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 
 from pubstorm.contract.capabilities import CAPABILITIES, Capabilities, ProtocolName
 from pubstorm.contract.plan import End
-from pubstorm.contract.protocol import Protocol
+from pubstorm.contract.protocol import Protocol, SparkplugPayload
 from pubstorm.quantities import (
     MILLISECOND_NS,
     SECOND_NS,
@@ -361,6 +361,11 @@ class Population(Traffic, Variant):
     def keeps_session(self) -> bool:
         """True if the broker keeps the session of a client that is offline."""
         return getattr(self, "session", None) == "persistent"
+
+    @property
+    def data_of_sparkplug(self) -> SparkplugPayload | None:
+        """The data of edge nodes of Sparkplug; None for other clients."""
+        return None
 
     @property
     def differing(self) -> Mapping[str, ShareKeys]:

@@ -78,7 +78,7 @@ FOREIGN = {
         "fleet.zmq_agent.subscribers",
     },
 }
-PURE_CRATES = ("plan", "mqtt", "nats", "websocket", "zmtp")
+PURE_CRATES = ("plan", "mqtt", "nats", "sparkplug", "websocket", "zmtp")
 EVENT_LOOP = {"mio"}
 EVENT_LOOP_USERS = {"agent", "engine", "proxy", "sink", "zmq"}
 

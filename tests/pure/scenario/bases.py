@@ -222,3 +222,12 @@ def plan_of(text: str, *overrides: str) -> Plan:
     """Returns the plan of a scenario."""
     scenario = parse_scenario(text, "s.yaml", overrides)
     return compile_plan(scenario, planned_targets(scenario), run_tag=1)
+
+
+SPARKPLUG = """\
+target: mqtt://localhost
+populations:
+  plant: {clients: 10, sparkplug: {group: g}, publications: [{rate: 1/s}]}
+  scada: {clients: 1, sparkplug: {host: scada}}
+stages: [connect, publish: 10s]
+"""

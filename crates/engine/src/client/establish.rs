@@ -6,7 +6,7 @@ use plan::{Random, Reason, Secures};
 
 use super::{Client, ClientPhase, at, receive};
 use crate::context::Context;
-use crate::seam::{At, Polled, Request};
+use crate::seam::{At, Opening, Polled, Request};
 use crate::transport::tcp::TcpRoute;
 use crate::transport::tls::Who;
 use crate::transport::{Channel, Halt, Stream, WebSocket, proxy_header};
@@ -165,8 +165,9 @@ impl Client {
     /// Sends the first bytes of the protocol.
     fn greet(&mut self, context: &mut Context) {
         context.out.clear();
-        let login = self.login(&context.setup);
-        match self.poll(context, Request::Open(login.as_ref())) {
+        let (login, will) = (self.login(&context.setup), self.open_sparkplug(context));
+        let opening = Opening { login: login.as_ref(), will: will.as_ref() };
+        match self.poll(context, Request::Open(opening)) {
             Polled::Refused(reason) => return self.lost(context, reason),
             Polled::Sent(asked) => {
                 let counters = &mut context.tally.populations[self.population()].counters;

@@ -97,6 +97,9 @@ impl Client {
             // A client without CONNACK may have no will at the broker yet.
             let leaves_will = goodbye == Goodbye::WithWill && self.phase.is_accepted();
             let goodbye = if leaves_will { Goodbye::WithWill } else { Goodbye::Plain };
+            if !leaves_will {
+                self.send_death(context);
+            }
             if let Polled::Sent(asked) = self.poll(context, Request::Leave(goodbye)) {
                 self.leaves_will = leaves_will;
                 let counters = &mut context.tally.populations[self.population()].counters;

@@ -173,13 +173,13 @@ impl Client {
     /// Appends the scheduled messages of one publication to `context.out`.
     fn publish_slice(&mut self, context: &mut Context, index: usize) {
         let (population, left) = (usize::from(self.population), self.left(context));
-        let Context { setup, tally, out, scratch, publishing, now_ns, .. } = context;
+        let Context { setup, tally, out, scratch, publishing, sparkplug, now_ns, .. } = context;
         let Some(publishing) = publishing else { return };
         let now_ns = *now_ns;
         let client = setup.shard.global(self.local);
-        let sender = sender(setup, population, client);
-        let outgoing = outgoing(setup, (population, index), &sender);
-        let Outgoing { publication, ready, .. } = outgoing;
+        let mut sender = sender(setup, population, client);
+        let mut node = sparkplug.node(population, self.local);
+        let (publication, ready) = publication(setup, (population, index));
         let is_acknowledged = publication.qos > 0;
         let (at, progress) = (at(self, setup, now_ns), &mut self.publications[index]);
         let end = progress.sent.saturating_add(left);
@@ -209,6 +209,8 @@ impl Client {
             }
             let sent = SentAt::after(self.last_wait, now_ns, due_ns, self.free_since_ns);
             let token = Token::new(index, progress.sent, due_ns, sent);
+            sender.node_number = node.as_ref().map_or(0, |node| node.next());
+            let outgoing = Outgoing { publication, ready, sender: &sender };
             let request = Request::Publish(&outgoing, token);
             let polled = self.session.poll(&at, request, Buffers { out, scratch });
             progress.note(polled, now_ns, &mut tally.populations[population]);
@@ -232,6 +234,7 @@ impl Client {
                 lateness.record(late_ns.cast_signed());
             }
             progress.sent += 1;
+            node.iter_mut().for_each(|node| node.advance());
             count_sent(counters, publication);
             if is_acknowledged {
                 progress.in_flight += 1;
@@ -260,6 +263,9 @@ impl Client {
         context: &mut Context,
         (token, holds_back): (&Token, bool),
     ) -> bool {
+        if token.is_own() {
+            return self.answered(context, token, holds_back);
+        }
         let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.acked_total += 1;
         let Moment { intended_ns, sent, .. } = token.moment();
@@ -292,6 +298,7 @@ impl Client {
         context.tally.populations[usize::from(self.population)].gauges.in_flight -= 1;
         match token.answer() {
             Some(number) => context.outboxes.acknowledged(self.index, number),
+            None if token.is_own() => {}
             None => self.publications[token.publication()].in_flight -= 1,
         }
     }
@@ -424,6 +431,7 @@ fn sender(setup: &Setup, population: usize, client: u32) -> Sender {
         first_sequence: setup.incarnation * INCARNATION_PLACES,
         client,
         n: setup.plan.populations[population].first + u64::from(client),
+        node_number: 0,
     }
 }
 
@@ -434,7 +442,16 @@ fn outgoing<'a>(
     (population, publication): (usize, usize),
     sender: &'a Sender,
 ) -> Outgoing<'a> {
-    let ready = &setup.populations[population].publications[publication];
-    let publication = &setup.plan.populations[population].publications[publication];
+    let (publication, ready) = self::publication(setup, (population, publication));
     Outgoing { publication, ready, sender }
+}
+
+/// One of the publications of a population, and the same as prepared at the start.
+#[inline]
+fn publication(
+    setup: &Setup,
+    (population, index): (usize, usize),
+) -> (&Publication, &PublicationSetup) {
+    let ready = &setup.populations[population].publications[index];
+    (&setup.plan.populations[population].publications[index], ready)
 }

@@ -199,6 +199,9 @@ impl Client {
                 }
                 Event::Handled => {}
             }
+            if context.sparkplug.is_asked() {
+                self.act(context);
+            }
         }
         if are_new {
             self.check_prefetch(context, in_flight, &bytes[handled..]);

@@ -14,6 +14,7 @@ use crate::expectations::{Expectations, Unstamped};
 use crate::schedule::publishing::Publishing;
 use crate::seam::received::{BESIDE, Inbox, Marks, Next, ORDERED, RETAINED, Received};
 use crate::setup::Setup;
+use crate::sparkplug::{SparkplugClients, SparkplugNote};
 
 /// A client that receives.
 #[derive(Clone, Copy)]
@@ -35,6 +36,7 @@ pub struct Books<'c> {
     ledger: &'c mut Ledger,
     expectations: &'c mut Expectations,
     retained: &'c RetainedMessages,
+    sparkplug: &'c mut SparkplugClients,
     publishing: Option<&'c Publishing>,
     receiver: Receiver,
     now_ns: u64,
@@ -84,13 +86,14 @@ impl<'c> Books<'c> {
         receiver: Receiver,
         allowed: u64,
     ) -> (Self, &'c Setup, &'c mut Vec<u8>) {
-        let Context { setup, tally, ledger, expectations, retained, .. } = context;
+        let Context { setup, tally, ledger, expectations, retained, sparkplug, .. } = context;
         let books = Self {
             setup,
             tally,
             ledger,
             expectations,
             retained,
+            sparkplug,
             publishing: context.publishing.as_ref(),
             receiver,
             now_ns: context.now_ns,
@@ -285,14 +288,21 @@ impl<'c> Books<'c> {
             }
             return false;
         }
+        let mut note = SparkplugNote::default();
+        if self.sparkplug.is_played() {
+            let counts = (self.setup, &mut *self.tally);
+            note = self.sparkplug.note(counts, self.receiver, message, self.now_ns);
+        }
         match origin {
+            _ if note.is_whole => return note.asks,
             Some(Origin::Message(stamp, from)) => self.delivered(message, &stamp, from),
             Some(Origin::Answer(stamp, from)) => self.answered(&stamp, from),
             Some(Origin::OtherRun) => self.tally.populations[to].counters.foreign_total += 1,
             None => self.delivered_unstamped(message),
         }
         let responds = self.setup.plan.populations[to].responds.is_some();
-        responds && message.marks & BESIDE != 0 && message.beside.carried().response.is_some()
+        let is_request = || message.beside.carried().response.is_some();
+        note.asks || responds && message.marks & BESIDE != 0 && is_request()
     }
 
     /// Counts a message with RETAIN that the broker forwards as published, which takes part in the

@@ -1,8 +1,10 @@
 //! The origin of a received message: its stamp is in the payload or beside it, in the correlation
-//! data of requests and answers, or in a property of texts of the user's own.
+//! data of requests and answers, in the body of data of Sparkplug, or in a property of texts of the
+//! user's own.
 
 use agent::publication::is_stamped_text;
-use plan::{Plan, Stamp};
+use plan::{NUMBERED_BYTES, Payload, Plan, Stamp};
+use sparkplug::body_at_end;
 
 use crate::seam::received::{BESIDE, Beside, Received};
 
@@ -28,6 +30,8 @@ pub struct Origins {
     stamps_text: bool,
     /// `true` if some messages carry their stamp in a property.
     stamps_properties: bool,
+    /// `true` if some payloads of Sparkplug carry a stamp in their body.
+    stamps_bodies: bool,
 }
 
 impl Origins {
@@ -48,6 +52,8 @@ impl Origins {
             stamps_text: publications().any(|(.., own)| is_stamped_text(&own.payload)),
             stamps_properties: publications()
                 .any(|(_, population, own)| population.stamps_property(own)),
+            stamps_bodies: publications()
+                .any(|(.., own)| matches!(own.payload, Payload::Sparkplug { .. })),
         }
     }
 
@@ -69,7 +75,8 @@ impl Origins {
     pub fn of(&self, message: &Received<'_>) -> Option<Origin> {
         let stamp = self.stamp_at_start(message.payload).or_else(|| {
             let in_text = self.stamps_text.then(|| Stamp::find(message.payload)).flatten();
-            in_text.filter(|stamp| self.has_made(stamp))
+            let in_body = || self.numbered(message.payload).map(|(stamp, _)| stamp);
+            in_text.filter(|stamp| self.has_made(stamp)).or_else(in_body)
         });
         if let Some(stamp) = stamp {
             if let Some(stream) = stamp.stream.of_requests() {
@@ -83,6 +90,12 @@ impl Origins {
             return self.message(stamp?);
         }
         self.beside(message.beside, stamp)
+    }
+
+    /// The stamp and the number in the body of data of Sparkplug, if this run made it.
+    pub fn numbered(&self, payload: &[u8]) -> Option<(Stamp, u64)> {
+        let body = self.stamps_bodies.then(|| body_at_end(payload, NUMBERED_BYTES as u8));
+        Stamp::of_numbered(body.flatten()?).filter(|(stamp, _)| self.has_made(stamp))
     }
 
     fn beside(&self, message: &dyn Beside, stamp: Option<Stamp>) -> Option<Origin> {
@@ -136,7 +149,7 @@ impl Origins {
 
 #[cfg(test)]
 mod tests {
-    use plan::{Payload, SentAt, StreamId};
+    use plan::{SentAt, StreamId};
 
     use super::*;
     use crate::seam::received::{Carried, Rest};

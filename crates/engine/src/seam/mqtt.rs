@@ -176,8 +176,9 @@ impl Protocol for MqttClient {
                 return publish::publish(session, at, outgoing, token, to);
             }
             Request::Answer(answer, token) => return publish::answer(session, answer, token, to),
+            Request::Send(message, token) => return publish::send(session, at, message, token, to),
             Request::Resend(resend) => return publish::resend(session, at, resend, to),
-            Request::Open(login) => requests::open(session, at, login, to.out),
+            Request::Open(opening) => requests::open(session, at, opening, to.out),
             Request::Prove(step) => requests::authenticate(step, to.out),
             Request::Subscribe => requests::subscribe(session, at, to.out),
             Request::Unsubscribe => requests::unsubscribe(session, at, to.out),

@@ -293,7 +293,9 @@ impl Protocol for NatsClient {
             Request::Unsubscribe => self.unsubscribe(at, to.out),
             Request::Resend(resend) => self.resend(resend, to),
             // A client closes its connection without a word.
-            Request::Prove(_) | Request::Answer(..) | Request::Leave(_) => Polled::Nothing,
+            Request::Prove(_) | Request::Answer(..) | Request::Send(..) | Request::Leave(_) => {
+                Polled::Nothing
+            }
         }
     }
 

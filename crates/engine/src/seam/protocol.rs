@@ -107,8 +107,8 @@ pub struct Cut {
 
 /// A request of the client for packets.
 pub enum Request<'a> {
-    /// The first bytes of a connection, with those of an exchange that proves the password.
-    Open(Option<&'a Login>),
+    /// The first bytes of a connection.
+    Open(Opening<'a>),
     /// A step of that exchange.
     Prove(&'a str),
     /// The subscriptions of the client.
@@ -119,10 +119,36 @@ pub enum Request<'a> {
     Publish(&'a Outgoing<'a>, Token),
     /// An answer.
     Answer(&'a Answer<'a>, Token),
+    /// A message that belongs to no publication.
+    Send(&'a OwnMessage, Token),
     /// The messages in flight on an earlier connection, as many as the peer accepts now.
     Resend(Resend<'a>),
     /// The last packet of the connection.
     Leave(Goodbye),
+}
+
+/// Parts of the first bytes of a connection.
+#[derive(Clone, Copy, Default)]
+pub struct Opening<'a> {
+    /// Exchange that proves the password; `None`: the password is sent, if there is one.
+    pub login: Option<&'a Login>,
+    /// The will of this connection; `None`: that of the plan.
+    pub will: Option<&'a OwnMessage>,
+}
+
+/// A message of a client that belongs to no publication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnMessage {
+    /// Topic.
+    pub topic: String,
+    /// Payload.
+    pub payload: Vec<u8>,
+    /// QoS 0, 1 or 2.
+    pub qos: u8,
+    /// `true` if the broker keeps the message.
+    pub retain: bool,
+    /// `true` if the connection ends behind the message: the client awaits no acknowledgement.
+    pub is_last: bool,
 }
 
 /// Result of a request.

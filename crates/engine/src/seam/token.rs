@@ -22,6 +22,20 @@ impl Token {
     /// Stands for a publication in tokens of answers: the highest index of all.
     const ANSWERS: usize = u16::MAX as usize;
 
+    /// Stands for a publication in the token of a message of the client's own.
+    const OWN: usize = Self::ANSWERS - 1;
+
+    /// Token of a message that belongs to no publication and is no answer.
+    pub const fn own(now_ns: u64) -> Self {
+        Self::new(Self::OWN, 0, now_ns, SentAt::plain(now_ns))
+    }
+
+    /// Returns `true` for a message that belongs to no publication and is no answer.
+    #[inline]
+    pub const fn is_own(&self) -> bool {
+        self.publication() == Self::OWN
+    }
+
     /// Token of a message: number among those of its client and publication, scheduled instant in
     /// nanoseconds, and actual instant.
     #[inline]

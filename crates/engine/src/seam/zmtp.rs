@@ -206,6 +206,7 @@ mod tests {
     use plan::{Population, SECOND_NS};
 
     use super::*;
+    use crate::seam::protocol::Opening;
     use crate::seam::{Scratch, Session, SessionSetup};
     use testkit::plans;
 
@@ -243,7 +244,11 @@ mod tests {
             let (Self { population, setup, session }, scratch) =
                 (&mut client, &mut Scratch::default());
             let at = At { setup, population, n: 0, now_ns: 0 };
-            session.poll(&at, Request::Open(None), Buffers { out: &mut out, scratch });
+            session.poll(
+                &at,
+                Request::Open(Opening::default()),
+                Buffers { out: &mut out, scratch },
+            );
             out[11] = minor;
             let ready = b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03PUB";
             client.handle(&[&out[..], ready].concat());

@@ -26,6 +26,7 @@ pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
             will: None,
             properties: Vec::new(),
             authentication: None,
+            sparkplug: None,
         }),
         clients,
         first,

@@ -201,6 +201,16 @@ pub enum Payload {
         #[serde(default)]
         is_json: bool,
     },
+    /// Data of an edge node of Sparkplug B or of its devices, by turns over the topics. A stamp and
+    /// the number of the message are in the body of the payload.
+    Sparkplug {
+        /// Metrics of the device, or of the node.
+        metrics: u32,
+        /// Metrics in each message.
+        changed: u32,
+        /// Largest size of a payload, in bytes.
+        max_bytes: u32,
+    },
     /// Sizes of recorded messages. Their instants and topics are recorded too.
     Recorded(Recording),
 }

@@ -146,6 +146,42 @@ counters! {
         /// Times that the link of a client was full: it took no further bytes of its sender.
         #[serde(default)]
         link_full_total,
+        /// Births that edge nodes have sent, each NBIRTH and DBIRTH.
+        #[serde(default)]
+        births_total,
+        /// NBIRTHs, which `births_total` contains, that a host has asked for.
+        #[serde(default)]
+        rebirths_total,
+        /// NBIRTHs and DBIRTHs received.
+        #[serde(default)]
+        births_received_total,
+        /// NDEATHs and DDEATHs received.
+        #[serde(default)]
+        deaths_received_total,
+        /// NDEATHs, which `deaths_received_total` contains, of an earlier connection of their node.
+        #[serde(default)]
+        old_deaths_total,
+        /// Gaps in the sequence of a node that hosts have noticed, each once.
+        #[serde(default)]
+        gaps_total,
+        /// Gaps that the sequence numbers do not show, since a multiple of 256 messages is missing.
+        #[serde(default)]
+        hidden_gaps_total,
+        /// Times that a host received data of a node without a birth before.
+        #[serde(default)]
+        unborn_total,
+        /// Commands with which hosts have asked for births.
+        #[serde(default)]
+        rebirths_asked_total,
+        /// NBIRTHs that hosts had asked for, and received.
+        #[serde(default)]
+        rebirths_received_total,
+        /// Messages with a topic of Sparkplug whose payload is none of Sparkplug.
+        #[serde(default)]
+        unreadable_total,
+        /// Messages of nodes beyond those that a host can follow.
+        #[serde(default)]
+        nodes_unfollowed_total,
         /// Pings of WebSocket that were received, each answered with a pong.
         websocket_pings_total,
         /// Pongs of WebSocket that were received.
@@ -400,6 +436,12 @@ pub struct PopulationSnapshot {
     /// Time from UNSUBSCRIBE to UNSUBACK.
     #[serde(default)]
     pub unsubscribe_time: Histogram,
+    /// Time from the first missing message of a node to the notice of the gap by a host.
+    #[serde(default)]
+    pub gap_time: Histogram,
+    /// Time from a host's command to the birth that it asks for.
+    #[serde(default)]
+    pub rebirth_time: Histogram,
     /// Answers to the requests of the clients.
     #[serde(default)]
     pub answers: AnswerCounters,

@@ -10,6 +10,8 @@ use crate::schedule::random::Random;
 
 /// Length of a stamp in bytes; smaller payloads have no stamp.
 pub const STAMP_BYTES: usize = 32;
+/// Length of a stamp with a number behind it, in bytes.
+pub const NUMBERED_BYTES: usize = STAMP_BYTES + 8;
 /// Length of the correlation data of a request in bytes: a stamp and its check.
 const CORRELATION_BYTES: usize = STAMP_BYTES + 8;
 /// Purpose of the check in correlation data.
@@ -116,6 +118,23 @@ impl Stamp {
         bytes[16..24].copy_from_slice(&self.intended_ns.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.sent.word().to_le_bytes());
         bytes
+    }
+
+    /// The stamp as bytes, and a number behind it.
+    #[must_use]
+    pub fn to_numbered(self, number: u64) -> [u8; NUMBERED_BYTES] {
+        let mut bytes = [0; NUMBERED_BYTES];
+        bytes[..STAMP_BYTES].copy_from_slice(&self.to_bytes());
+        bytes[STAMP_BYTES..].copy_from_slice(&number.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a stamp and the number behind it; `None` if the bytes have another length.
+    #[must_use]
+    pub fn of_numbered(bytes: &[u8]) -> Option<(Self, u64)> {
+        let bytes: &[u8; NUMBERED_BYTES] = bytes.try_into().ok()?;
+        let number = bytes[STAMP_BYTES..].first_chunk().expect("eight bytes follow the stamp");
+        Some((Self::read(bytes)?, u64::from_le_bytes(*number)))
     }
 
     /// Reads the stamp at the start of a payload; `None` if the payload is too short.

@@ -143,8 +143,8 @@ impl Pacer {
     }
 }
 
-/// Size of the payload of message `sequence` of a client, in bytes; `None` for texts and records,
-/// which have a size of their own, and for recorded messages. `random` is the stream of the
+/// Size of the payload of message `sequence` of a client, in bytes; `None` for texts, records and
+/// data of Sparkplug, which have a size of their own, and for recorded messages. `random` is the stream of the
 /// client's publication.
 #[must_use]
 pub fn payload_bytes(payload: &Payload, random: Random, sequence: u64) -> Option<usize> {
@@ -159,7 +159,10 @@ pub fn payload_bytes(payload: &Payload, random: Random, sequence: u64) -> Option
             let place = bins.partition_point(|bin| bin.end <= drawn);
             Some(bins[place].bytes as usize)
         }
-        Payload::Records { .. } | Payload::Text { .. } | Payload::Recorded(_) => None,
+        Payload::Records { .. }
+        | Payload::Text { .. }
+        | Payload::Sparkplug { .. }
+        | Payload::Recorded(_) => None,
     }
 }
 

@@ -33,6 +33,9 @@ from pubstorm.contract.protocol import (
     PlannedPublication,
     RecordedPayload,
     RecordsPayload,
+    SparkplugHost,
+    SparkplugNode,
+    SparkplugPayload,
 )
 from pubstorm.contract.template import Template
 from pubstorm.host.binaries import offered_load
@@ -213,6 +216,7 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
     )
     yield ", ".join(filter(None, parts))
     yield from _client_links(population)
+    yield from _sparkplug(population)
     if population.tls is not None:
         yield f"  connects under {_tls(scenario, population.tls)}"
     if population.headers:
@@ -232,6 +236,21 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
         if publication.qos and not qos:
             qos = ", acknowledged by a stream"
         yield f"  publishes to {_topics(publication)}: {_publication(publication, qos)}"
+
+
+def _sparkplug(population: PlannedPopulation) -> Iterator[str]:
+    """Yields the part of clients in Sparkplug B."""
+    mqtt = population.protocol
+    match mqtt.sparkplug if isinstance(mqtt, Mqtt) else None:
+        case SparkplugNode(group=group, node=node, devices=devices, metrics=metrics):
+            count = 0 if devices is None else Template.parse(devices).variants
+            with_devices = f" with {counted(count, 'device')}" if count else ""
+            each = " each" if count > 1 else ""
+            of = f"{counted(metrics, 'metric')}{each}"
+            yield f"  edge nodes {group}/{node} of Sparkplug B{with_devices}, {of} in births"
+        case SparkplugHost(host=host, ask_again_ns=again_ns):
+            again = f"asks again for births after {write_duration(again_ns)}"
+            yield f"  host applications {host} of Sparkplug B: follow each node, {again}"
 
 
 def _kind(population: PlannedPopulation) -> str:
@@ -408,6 +427,8 @@ def _size(publication: PlannedPublication) -> str:
         case RecordsPayload(sizes=sizes):
             mean = write_bytes(round(sum(sizes) / len(sizes)))
             return f"{counted(len(sizes), 'payload')} of {mean} in the mean from a file"
+        case SparkplugPayload(metrics=metrics, changed=changed):
+            return f"{changed:,} of {counted(metrics, 'metric')} of Sparkplug B"
         case RecordedPayload(mean_bytes=mean_bytes, max_bytes=max_bytes):
             return (
                 f"recorded, {write_bytes(mean_bytes)} in the mean, up to {write_bytes(max_bytes)}"

@@ -10,9 +10,15 @@ use plan::{Population, PropertyValue, Publication, Reason, STAMP_PROPERTY, Stamp
 
 use super::{MqttScratch, MqttSetup, TokenSession, qos};
 use crate::seam::Scratch;
-use crate::seam::protocol::{Answer, Asked, At, Buffers, Hold, Outgoing, Polled, Resend, Resent};
+use crate::seam::protocol::{
+    Answer, Asked, At, Buffers, Hold, Outgoing, OwnMessage, Polled, Resend, Resent,
+};
 use crate::seam::received::Response;
 use crate::seam::token::Token;
+
+/// Identifier of a message behind which the connection ends. No other message in flight has it: the
+/// clients that send such messages have one in flight at most.
+const LAST_PACKET_ID: PacketId = PacketId::MAX;
 
 /// Appends the PUBLISH of a message.
 #[inline(always)]
@@ -169,6 +175,44 @@ fn append(
     }
     out.resize(end, b'.');
     Some(())
+}
+
+/// Appends a message that belongs to no publication.
+pub fn send(
+    session: &mut TokenSession,
+    at: &At<'_, MqttSetup>,
+    message: &OwnMessage,
+    token: Token,
+    Buffers { out, .. }: Buffers<'_>,
+) -> Polled {
+    let OwnMessage { topic, payload, qos: level, retain, is_last } = message;
+    let packet_id = match is_last {
+        true => LAST_PACKET_ID,
+        false => match begin(session, qos(*level), *retain, token) {
+            Ok(packet_id) => packet_id,
+            Err(polled) => return polled,
+        },
+    };
+    let header = PublishHeader {
+        dup: false,
+        qos: qos(*level),
+        retain: *retain,
+        packet_id,
+        properties: Properties::NONE,
+    };
+    let (version, start) = (at.setup.version, out.len());
+    let encoded = encode_publish_header(version, &header, topic.len(), payload.len(), out, |out| {
+        out.extend_from_slice(topic.as_bytes());
+    });
+    out.extend_from_slice(payload);
+    if encoded.is_err() || out.len() - start > session.limits().packet_bytes_max() {
+        out.truncate(start);
+        if !is_last {
+            session.withdraw(packet_id, Alias::Unusable);
+        }
+        return Polled::Refused(Reason::MessageTooLarge);
+    }
+    Polled::Sent(Asked::ONE)
 }
 
 /// Appends an answer.

@@ -9,7 +9,7 @@ use plan::{Authentication, Reason, SCRAM_SHA_256, Subscription};
 use super::publish::PropertySetup;
 use super::{MqttSetup, TokenSession, qos};
 use crate::seam::login::Login;
-use crate::seam::protocol::{Asked, At};
+use crate::seam::protocol::{Asked, At, Opening, OwnMessage};
 
 /// Bytes of a SUBSCRIBE or UNSUBSCRIBE with several filters at most. Many brokers take no larger
 /// packets, and do not say so.
@@ -19,7 +19,7 @@ const REQUEST_BYTES_MAX: usize = 64 * 1024;
 pub fn open(
     session: &mut TokenSession,
     at: &At<'_, MqttSetup>,
-    login: Option<&Login>,
+    Opening { login, will: own_will }: Opening<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Asked, Reason> {
     let At { population, n, .. } = *at;
@@ -42,17 +42,25 @@ pub fn open(
         let data = login.map(Login::first).or_else(|| data.as_ref().map(text));
         push_step(&mut properties, method, &data.unwrap_or_default())?;
     }
-    let of_will = options.will.as_ref().map(|will| will.properties.as_slice());
-    let will_properties = list(of_will.unwrap_or_default())?;
     let will = options.will.as_ref();
-    let will = will.map(|will| (text(&will.topic), text(&will.payload), will));
+    let will_properties = list(will.map_or(&[][..], |will| &will.properties))?;
+    let planned = || {
+        will.map(|will| OwnMessage {
+            topic: text(&will.topic),
+            payload: text(&will.payload).into_bytes(),
+            qos: will.qos,
+            retain: will.retain,
+            is_last: true,
+        })
+    };
+    let will = own_will.cloned().or_else(planned);
     let connect = Connect {
         client_id: &client_id,
         username: username.as_deref(),
         password: password.as_deref().map(str::as_bytes),
-        will: will.as_ref().map(|(topic, payload, will)| mqtt::Will {
-            topic,
-            payload: payload.as_bytes(),
+        will: will.as_ref().map(|will| mqtt::Will {
+            topic: &will.topic,
+            payload: &will.payload,
             qos: qos(will.qos),
             retain: will.retain,
             properties: will_properties.properties(),

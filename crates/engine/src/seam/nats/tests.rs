@@ -6,7 +6,7 @@ use testkit::plans;
 
 use super::*;
 use crate::seam::Scratch;
-use crate::seam::protocol::Request;
+use crate::seam::protocol::{Opening, Request};
 
 const GREETING: &[u8] = b"INFO {\"max_payload\":1024,\"headers\":true}\r\n";
 
@@ -58,7 +58,7 @@ impl Client {
     }
 
     fn connect(&mut self) {
-        self.poll(Request::Open(None));
+        self.poll(Request::Open(Opening::default()));
         assert!(matches!(self.handle(GREETING).0, Event::Handled));
         assert!(matches!(self.handle(b"PONG\r\n").0, Event::Connected(_)));
     }
@@ -97,7 +97,8 @@ fn answer(number: u32, json: &str) -> Vec<u8> {
 fn publish(client: &mut Client, again: bool) -> (Polled, String) {
     let population = client.population.clone();
     let ready = publications(&population, 1, 0);
-    let sender = Sender { run_tag: 1, since_1970_ns: 0, first_sequence: 0, client: 0, n: 3 };
+    let sender =
+        Sender { run_tag: 1, since_1970_ns: 0, first_sequence: 0, client: 0, n: 3, node_number: 0 };
     let outgoing =
         Outgoing { publication: &population.publications[0], ready: &ready[0], sender: &sender };
     if again {

@@ -61,6 +61,7 @@ pub(super) fn message_bytes(population: &Population, publication: &Publication) 
             records.mean_bytes() + if *stamped { STAMP_BYTES } else { 0 }
         }
         Payload::Text { template, .. } => template.message_bytes_max(n, 0),
+        Payload::Sparkplug { max_bytes, .. } => *max_bytes as usize,
         Payload::Recorded(recording) => recording.mean_bytes as usize,
     };
     let topic = publication.topic.rendered_bytes(n, 0);

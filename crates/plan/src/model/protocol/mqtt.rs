@@ -9,6 +9,7 @@ use crate::model::Population;
 use crate::model::capabilities::{Capabilities, Publications, Secures};
 use crate::model::names::Names;
 use crate::model::property::{Property, templates};
+use crate::model::sparkplug::{self, Sparkplug};
 use crate::text::template::Template;
 
 /// Method of enhanced authentication that the engine plays.
@@ -54,6 +55,9 @@ pub struct Mqtt {
     /// Enhanced authentication.
     #[serde(default)]
     pub authentication: Option<Authentication>,
+    /// Part of the clients in Sparkplug B; `None`: they have none.
+    #[serde(default)]
+    pub sparkplug: Option<Box<Sparkplug>>,
 }
 
 /// Enhanced authentication of MQTT 5.
@@ -140,7 +144,9 @@ impl ProtocolOptions for Mqtt {
         let own = own.into_iter().filter_map(|(path, own)| Some((path.to_owned(), own?)));
         let of_will =
             will.into_iter().flat_map(|will| templates("will.properties", &will.properties));
-        own.chain(templates("properties", &self.properties)).chain(of_will).collect()
+        let of_sparkplug = self.sparkplug.iter().flat_map(|own| own.templates());
+        let properties = templates("properties", &self.properties);
+        own.chain(properties).chain(of_will).chain(of_sparkplug).collect()
     }
 
     /// Checks what only MQTT 5 has, and that `no_local` is in all subscriptions or in none.
@@ -153,6 +159,7 @@ impl ProtocolOptions for Mqtt {
             let named = population.username.is_some() && population.password.is_some();
             self.check_authentication(&format!("{path}.protocol"), authentication, named)?;
         }
+        sparkplug::check(self, population, path)?;
         let own = population.subscriptions.iter().filter(|own| own.no_local).count();
         let all = population.subscriptions.len();
         require(own == 0 || own == all, &format!("{path}.subscriptions"), || {

@@ -67,7 +67,17 @@ const FOUND: [(u64, usize); 16] = [
     (514568, 14),
 ];
 /// Every kind of trouble that so many seeds surely reach.
-const TROUBLE: [&str; 51] = [
+const TROUBLE: [&str; 61] = [
+    "another protocol",
+    "another version",
+    "blocked connection",
+    "broken bytes",
+    "cancelled consumer",
+    "confirm of several",
+    "delivery refused",
+    "end behind connection.open-ok",
+    "refused publication",
+    "silent client",
     "packet above the client's maximum",
     "messages above the client's receive maximum",
     "message above the broker's maximum",

@@ -32,8 +32,8 @@ pub enum AmqpConduct {
     CloseChannel(Ending),
     /// Sends these bytes behind the answer to the first channel.
     Bytes(&'static [u8]),
-    /// Sends its packets byte by byte.
-    Bytewise,
+    /// Sends its packets in pieces of so many bytes.
+    Pieces(usize),
     /// Refuses each second publication.
     Nacks,
     /// Blocks the connection from its first publication to the next look of the broker.
@@ -237,7 +237,10 @@ impl AmqpBroker {
     fn write(&mut self, connection: usize, bytes: &[u8]) {
         let Some(line) = self.lines.get_mut(&connection) else { return };
         line.sent_ns = self.now_ns;
-        let size = if line.conduct == AmqpConduct::Bytewise { 1 } else { bytes.len().max(1) };
+        let size = match line.conduct {
+            AmqpConduct::Pieces(size) => size,
+            _ => bytes.len().max(1),
+        };
         for part in bytes.chunks(size) {
             self.output.push_back((connection, Output::Bytes(part.to_vec())));
         }

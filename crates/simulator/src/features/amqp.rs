@@ -177,7 +177,7 @@ fn conduct(rng: &mut Rng) -> AmqpConduct {
             b"\x01\0\x01\x7f\0\0\0",
             b"\x08\0\0\0\0\0\0\0",
         ])),
-        25..30 => AmqpConduct::Bytewise,
+        25..30 => AmqpConduct::Pieces(rng.pick(&[9, 50])),
         30..34 => AmqpConduct::Nacks,
         34..40 => AmqpConduct::Blocks,
         40..43 => AmqpConduct::Cancels,

@@ -88,7 +88,7 @@ fn each_deviation_of_a_broker_has_its_reason() {
 #[test]
 fn messages_arrive_whole_however_the_broker_splits_them() {
     let payload = Payload::Fixed { bytes: 9000 };
-    for (conduct, part) in [(AmqpConduct::Bytewise, 4088), (AmqpConduct::Plain, 100)] {
+    for (conduct, part) in [(AmqpConduct::Pieces(1), 4088), (AmqpConduct::Plain, 100)] {
         let mut publisher = publisher("/e/a.{n}.b", 0);
         publisher.publications[0].payload = payload.clone();
         let script = AmqpScript { part, ..AmqpScript::always(conduct) };

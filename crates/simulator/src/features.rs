@@ -2,6 +2,7 @@
 //! and the invariants that a run with it keeps.
 
 pub mod addresses;
+pub mod amqp;
 pub mod authentication;
 pub mod counts;
 mod data;
@@ -30,7 +31,7 @@ pub struct Feature {
 
 /// All features in the order of their introduction: the case that a seed once had is drawn with the
 /// first of them only.
-pub const FEATURES: [Feature; 21] = [
+pub const FEATURES: [Feature; 22] = [
     unchecked(unchecked::draw_exclusions),
     unchecked(unchecked::draw_websockets),
     unchecked(unchecked::draw_versions),
@@ -52,6 +53,7 @@ pub const FEATURES: [Feature; 21] = [
     Feature { draw: addresses::draw, check: addresses::check },
     unchecked(data::draw),
     Feature { draw: recordings::draw, check: recordings::check },
+    Feature { draw: amqp::draw, check: amqp::check },
 ];
 
 const fn unchecked(draw: fn(&mut Case, u64)) -> Feature {

@@ -85,10 +85,10 @@ impl FlowRoutes {
 
 impl Plan {
     /// Returns `true` if a flow of the plan leads to this name at a target, in the rule of the
-    /// receiver or in that of its twin.
+    /// receiver or in that of a twin.
     #[must_use]
     pub fn is_carried_to(&self, names: Names, target: usize, name: &str) -> bool {
-        let twin = names.twin_of(name);
+        let twins: Vec<_> = names.twins_of(name).collect();
         self.flows.iter().any(|flow| {
             let at = &self.populations[flow.at];
             let arrives = |names: Names, name: &str| {
@@ -96,7 +96,7 @@ impl Plan {
             };
             (self.targets_joined || at.at.first == target)
                 && (arrives(names, name)
-                    || twin.as_ref().is_some_and(|(names, name)| arrives(*names, name)))
+                    || twins.iter().any(|(names, name)| arrives(*names, name)))
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The protocol that a population speaks. A protocol is a module here, with the options of its
 //! clients, and an arm of [`PlannedProtocol`].
 
+mod amqp;
 mod kafka;
 mod mqtt;
 mod nats;
@@ -13,6 +14,11 @@ use super::capabilities::Capabilities;
 use crate::error::PlanError;
 use crate::text::template::Template;
 
+pub(crate) use self::amqp::check_shared;
+pub use self::amqp::{
+    Acknowledge, Amqp, AmqpArgument, AmqpMechanism, AmqpValue, ExchangeType, PlannedExchange,
+    PlannedQueue, QueueType,
+};
 pub use self::kafka::Kafka;
 pub use self::mqtt::{Authentication, Mqtt, MqttVersion, PlannedWill, SCRAM_SHA_256};
 pub use self::nats::{Nats, PlannedConsumer, PlannedStream};
@@ -28,6 +34,8 @@ pub enum PlannedProtocol {
     Zmtp(Zmtp),
     /// Clients of a NATS server.
     Nats(Box<Nats>),
+    /// Clients of a broker of AMQP 0-9-1.
+    Amqp(Box<Amqp>),
     /// Consumers of Kafka, which no engine plays.
     Kafka(Kafka),
 }
@@ -88,6 +96,7 @@ impl PlannedProtocol {
             Self::Mqtt(options) => options,
             Self::Zmtp(options) => options,
             Self::Nats(options) => &**options,
+            Self::Amqp(options) => &**options,
             Self::Kafka(options) => options,
         }
     }

@@ -134,6 +134,22 @@ counters! {
         /// Certificates of clients that the agent has read again because their files had changed.
         #[serde(default)]
         tls_certificates_reread_total,
+        /// Messages of AMQP that came back, because no queue took them: `basic.return`.
+        #[serde(default)]
+        returned_total,
+        /// Deliveries of AMQP with the flag of an earlier delivery.
+        #[serde(default)]
+        redelivered_total,
+        /// Deliveries of AMQP that the client refused, for the broker to queue them again. The
+        /// ledger has their later deliveries only.
+        #[serde(default)]
+        requeued_total,
+        /// Times that a broker of AMQP blocked the publishing of a client.
+        #[serde(default)]
+        blocked_total,
+        /// Time in which publishing was blocked, over all clients, in nanoseconds.
+        #[serde(default)]
+        blocked_ns,
         /// Messages received without a stamp of this run, but for those of `unstamped_total`.
         foreign_total,
         /// Messages received without a stamp of this run, with names to which flows of the plan

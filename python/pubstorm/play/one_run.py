@@ -277,6 +277,7 @@ class _Run:
         plan = topology.keys.equip(
             placed_plan(scenario, self.provisional, targets, run_tag=secrets.randbits(32))
         )
+        await topology.provide(plan)
         text = plan.without_secrets().model_dump_json(indent=2) + "\n"
         self.info.directory.write(PLAN_FILE, text)
         return plan

@@ -112,7 +112,7 @@ class NatsTarget(Target):
 class AmqpTarget(Target):
     """The address of a broker that already runs, for clients of AMQP."""
 
-    virtual_host: str = Field("/", exclude=True)
+    virtual_host: str = Field(exclude=True)
     """Virtual host of populations without one."""
 
     def __str__(self) -> str:

@@ -94,9 +94,9 @@ def plan_of(text: str, *overrides: str) -> Plan:
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("amqp://b", AmqpTarget(host="b", port=5672)),
-        ("amqp://b:1/", AmqpTarget(host="b", port=1)),
-        ("amqp://b:1/%2F", AmqpTarget(host="b", port=1)),
+        ("amqp://b", AmqpTarget(host="b", port=5672, virtual_host="/")),
+        ("amqp://b:1/", AmqpTarget(host="b", port=1, virtual_host="/")),
+        ("amqp://b:1/%2F", AmqpTarget(host="b", port=1, virtual_host="/")),
         ("amqps://[::1]/a%20b", AmqpTarget(host="::1", port=5671, tls=True, virtual_host="a b")),
     ],
 )

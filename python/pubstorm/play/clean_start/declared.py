@@ -37,6 +37,8 @@ NOT_FOUND, LOCKED = 404, 405
 Kind = Literal["exchange", "queue"]
 Declaration = tuple[Kind, str]
 """An exchange or a queue, by name."""
+Kept = dict[str, set[Declaration]]
+"""Names that existed before the run, by virtual host. One that was not looked at is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +84,9 @@ def own_names(plan: Plan, target: int) -> list[OwnNames]:
     return [*found.values()]
 
 
-def declares(plan: Plan, target: int) -> bool:
-    """Returns True if clients of a plan declare names at a target that outlive them."""
-    return bool(own_names(plan, target))
-
-
 def longest_s(plan: Plan, target: int) -> float:
-    """Returns the longest time to look for the names of a plan, or to delete them."""
+    """Returns the longest time to look for the names that a plan declares at a target, or to delete
+    them, beside that for a connection. 0 if there are none."""
     own = own_names(plan, target)
     return sum(len(each.names) for each in own) / NAMES_PER_S + len(own) / HOSTS_PER_S
 
@@ -98,9 +96,8 @@ class Existing:
     """Findings of a look before the run."""
 
     stale_state: list[StaleState] = field(default_factory=list)
-    kept: dict[str, set[Declaration]] = field(default_factory=dict)
-    """By virtual host, names that existed before the run. A host that was not looked at has
-    none."""
+    kept: Kept = field(default_factory=dict)
+    """Names that are not the run's own."""
 
 
 def look_at_names(plan: Plan, target: int, deadline: Deadline) -> Existing:
@@ -137,7 +134,7 @@ def look_at_names(plan: Plan, target: int, deadline: Deadline) -> Existing:
 
 
 def delete_names(
-    plan: Plan, target: int, kept: dict[str, set[Declaration]] | None, deadline: Deadline
+    plan: Plan, target: int, kept: Kept | None, deadline: Deadline
 ) -> list[StaleState]:
     """Deletes what a plan declared at a target, but for `kept`. None: only names whose mark is
     there, since a run before this process declared them."""

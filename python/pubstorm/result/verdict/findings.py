@@ -116,7 +116,7 @@ def _stale_state(measured: Measured) -> Iterable[Finding]:
                 yield Finding(text)
         elif stale_state.what == "unknown":
             yield Finding(f"whether it was a clean start is not known: {text}")
-        elif stale_state.what == "queued":
+        elif stale_state.what in {"queued", "cleared"}:
             yield Finding(text)
         else:
             yield Finding(f"it was not a clean start: {text}")

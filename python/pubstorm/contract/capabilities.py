@@ -35,6 +35,10 @@ class Names:
         """Returns the name or filter of a plan in the words of MQTT."""
         return self.translated(text)
 
+    def flow(self, topic: str) -> Mapping[str, str]:
+        """Returns the keys of a flow in a scenario, from a topic or filter of MQTT."""
+        return {"topic": self.translated(topic)}
+
     def translated(self, text: str) -> str:
         """Returns a topic or filter of MQTT in this grammar, and one of this grammar as MQTT has
         it. Variables stay as they are."""
@@ -49,6 +53,10 @@ class RoutingNames(Names):
     MQTT to the exchange `amq.topic` of the virtual host `/`, which is an empty level."""
 
     HOME = re.compile(r"[*]?/amq\.topic/")
+
+    def flow(self, topic: str) -> Mapping[str, str]:
+        """Returns the keys of a flow in a scenario, from a topic or filter of MQTT."""
+        return {"exchange": "amq.topic", "key": self.translated(topic)}
 
     def twin(self, text: str) -> str:
         """Returns the name or filter of a plan in the words of MQTT. In other exchanges it begins

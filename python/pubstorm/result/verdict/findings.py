@@ -527,9 +527,23 @@ def is_held(measured: Measured, population: PopulationResult) -> bool:
 def held_share(measured: Measured, population: PopulationResult) -> float:
     """Returns the share of publish stages for which a client waited for the Receive Maximum."""
     waits = population.receive_maximum_wait_us
+    return _of_publishing(measured, population, waits.count * waits.mean / 1e6)
+
+
+def _blocked(measured: Measured) -> Iterable[Finding]:
+    """Populations whose publications the broker blocked: connection.blocked of AMQP."""
+    for name, population in measured.populations.items():
+        if times := population.blocked_total:
+            share = _of_publishing(measured, population, population.blocked_ns / 1e9)
+            text = f"{name}: the broker blocked publications {count_text(times)} ×, for "
+            text += f"{share_text(share)} of the publish stages: its memory or disk alarm was on"
+            yield Finding(text, EvidenceKind.BLOCKED(Uncarried.of(measured).of_time(share)))
+
+
+def _of_publishing(measured: Measured, population: PopulationResult, clients_s: float) -> float:
+    """Returns a time of clients as a share of publish stages, over all clients."""
     publishing_s = sum(stage.duration_s for stage in measured.stages if stage.kind == "publish")
-    clients_s = publishing_s * population.ready_max
-    return min(waits.count * waits.mean / 1e6 / clients_s, 1.0) if clients_s else 0.0
+    return min(clients_s / (publishing_s * population.ready_max or 1.0), 1.0)
 
 
 def _nothing_published(measured: Measured) -> Iterable[Finding]:
@@ -581,5 +595,6 @@ RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _unacknowledged,
     _backpressure,
     _receive_maximum,
+    _blocked,
     _nothing_published,
 )

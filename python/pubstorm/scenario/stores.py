@@ -72,7 +72,7 @@ def declared_name(value: object) -> str:
     """A name of an exchange that clients declare."""
     source = exchange_name(value)
     if not source or source.startswith("amq."):
-        hint = "those of the broker, such as amq.topic, are there already"
+        hint = "every broker has amq.topic and the others of its own already"
         raise UnfitError(value, "is a name that does not begin with amq.", hint)
     return source
 

@@ -11,6 +11,7 @@ mod phases;
 mod publish;
 mod receive;
 mod respond;
+mod returns;
 mod unsent;
 
 use plan::{Population, Reason, TextProperty, WaitCause};
@@ -219,7 +220,7 @@ impl Client {
                 let span_ns = u64::from(population.keep_alive_s) * plan::SECOND_NS;
                 let own_ns = self.session.deadline(&at, Side::Own);
                 let own_ns = if own_ns == u64::MAX { own_ns } else { together(own_ns, span_ns) };
-                deadline_ns = self.next_due_ns.min(own_ns);
+                deadline_ns = self.next_due_ns.min(own_ns).min(self.session.receipt_ns());
                 if self.paused {
                     deadline_ns = deadline_ns.min(self.resume_ns(context));
                 }

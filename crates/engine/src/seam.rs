@@ -2,6 +2,7 @@
 //! further protocol is one file of this folder, which implements [`Protocol`], and one variant of
 //! each enum of this file.
 
+mod amqp;
 mod cause;
 mod keep_alive;
 mod login;
@@ -14,6 +15,7 @@ mod zmtp;
 
 use plan::Population;
 
+use self::amqp::{AmqpClient, AmqpSetup};
 use self::mqtt::{MqttClient, MqttScratch, MqttSetup};
 use self::nats::{NatsClient, NatsSetup};
 use self::received::Inbox;
@@ -36,6 +38,8 @@ pub enum Session {
     Zmtp(ZmtpClient),
     /// That of a client of NATS.
     Nats(NatsClient),
+    /// That of a client of AMQP.
+    Amqp(AmqpClient),
 }
 
 /// Settings that all clients of a population share for their protocol.
@@ -52,6 +56,7 @@ enum ProtocolSetup {
     Mqtt(MqttSetup),
     Zmtp(ZmtpSetup),
     Nats(NatsSetup),
+    Amqp(AmqpSetup),
 }
 
 /// Memory for parts of packets while the packets are made.
@@ -80,6 +85,11 @@ macro_rules! each {
             }
             Session::Nats($own) => {
                 let ProtocolSetup::Nats(setup) = &$at.setup.own else { other() };
+                let $seen = &$at.with(setup);
+                $body
+            }
+            Session::Amqp($own) => {
+                let ProtocolSetup::Amqp(setup) = &$at.setup.own else { other() };
                 let $seen = &$at.with(setup);
                 $body
             }
@@ -112,6 +122,11 @@ impl SessionSetup {
                 proves_password: false,
                 own: ProtocolSetup::Nats(NatsSetup::new(population, options)),
             },
+            plan::PlannedProtocol::Amqp(options) => Self {
+                prefetch: u64::MAX,
+                proves_password: false,
+                own: ProtocolSetup::Amqp(AmqpSetup::new(population, options)),
+            },
         }
     }
 }
@@ -123,6 +138,7 @@ impl Session {
             plan::PlannedProtocol::Mqtt(_) => Self::Mqtt(MqttClient::NEW),
             plan::PlannedProtocol::Zmtp(_) => Self::Zmtp(ZmtpClient::NEW),
             plan::PlannedProtocol::Nats(_) => Self::Nats(NatsClient::NEW),
+            plan::PlannedProtocol::Amqp(_) => Self::Amqp(AmqpClient::NEW),
         }
     }
 }
@@ -152,6 +168,21 @@ impl Protocol for Session {
     }
 
     #[inline(always)]
+    fn receipt_ns(&self) -> u64 {
+        match self {
+            Self::Amqp(session) => session.receipt_ns(),
+            Self::Mqtt(_) | Self::Zmtp(_) | Self::Nats(_) => u64::MAX,
+        }
+    }
+
+    fn blocked_ns(&mut self, now_ns: u64) -> u64 {
+        match self {
+            Self::Amqp(session) => session.blocked_ns(now_ns),
+            Self::Mqtt(_) | Self::Zmtp(_) | Self::Nats(_) => 0,
+        }
+    }
+
+    #[inline(always)]
     fn timeout(&mut self, at: &At<'_, SessionSetup>, out: &mut Vec<u8>) -> Timeout {
         each!(self, at, |session, at| session.timeout(at, out))
     }
@@ -162,6 +193,7 @@ impl Protocol for Session {
             Self::Mqtt(session) => session.note(notice),
             Self::Zmtp(session) => session.note(notice),
             Self::Nats(session) => session.note(notice),
+            Self::Amqp(session) => session.note(notice),
         }
     }
 
@@ -170,6 +202,7 @@ impl Protocol for Session {
             ProtocolSetup::Mqtt(setup) => MqttClient::cut(setup, packets, end),
             ProtocolSetup::Zmtp(setup) => ZmtpClient::cut(setup, packets, end),
             ProtocolSetup::Nats(setup) => NatsClient::cut(setup, packets, end),
+            ProtocolSetup::Amqp(setup) => AmqpClient::cut(setup, packets, end),
         }
     }
 }

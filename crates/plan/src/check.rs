@@ -9,6 +9,7 @@ use crate::error::{PlanError, require};
 use crate::model::bounds::NUMBER_MAX;
 use crate::model::flows::{Order, Pace, Payload, Phase, Process, Publication};
 use crate::model::names::Names;
+use crate::model::protocol::check_shared;
 use crate::model::{Action, Bridges, Change, Flapping, Lifetime, Plan, PlannedStage, Population};
 use crate::record::stamp::{PUBLICATIONS_MAX, STAMP_BYTES};
 use crate::schedule::order::ROUND_MAX;
@@ -47,6 +48,7 @@ impl Plan {
             population.check(&format!("populations[{p}]"), self.targets.len())?;
         }
         self.check_takeovers()?;
+        check_shared(self)?;
         let apart = self.bridges.is_empty() || !self.targets_joined;
         require(apart, "targets_joined", || {
             "found true with bridges, allowed is false: what bridges join is known".into()

@@ -86,7 +86,8 @@ impl FanOut {
         let groups = ways::groups(plan, &populations);
         let crossings = (!plan.bridges.is_empty()).then(|| Crossings::new(plan));
         let is_used = |names| populations.iter().any(|own: &PopulationFilters| own.names == names);
-        let has_twins = populations.iter().any(|own| own.names.twin().is_some_and(is_used));
+        let has_twin = |names: Names| names.twins().iter().copied().any(is_used);
+        let has_twins = populations.iter().any(|own| has_twin(own.names));
         Self { populations, groups, crossings, has_twins }
     }
 
@@ -126,10 +127,8 @@ impl FanOut {
         };
         let mut add = |topic: &str, targets: &Targets| {
             add_names(topic, (names, targets));
-            if self.has_twins
-                && let Some((twin, topic)) = names.twin_of(topic)
-            {
-                add_names(&topic, (twin, targets));
+            if self.has_twins {
+                names.twins_of(topic).for_each(|(twin, topic)| add_names(&topic, (twin, targets)));
             }
         };
         // Routes of bridges are topic filters.
@@ -146,7 +145,7 @@ impl FanOut {
 
     /// Number of filters of a client, outside of shared groups, that match `topic`; of those with
     /// one of the subscription identifiers that `is_meant` accepts. An equal filter makes no
-    /// further subscription of MQTT, and one of NATS.
+    /// further subscription of MQTT, and one of NATS. In AMQP each subscription has a queue.
     #[must_use]
     pub fn filters_of(
         &self,
@@ -159,7 +158,8 @@ impl FanOut {
         let number = filters.first + u64::from(client);
         let own = filters.filters.iter().zip(&filters.identifiers).enumerate();
         let is_first = |at: usize, filter: &Filter| {
-            filters.names == Names::Subjects || !filters.filters[..at].contains(filter)
+            let are_apart = matches!(filters.names, Names::Subjects | Names::Keys);
+            are_apart || !filters.filters[..at].contains(filter)
         };
         own.filter(|(at, (filter, identifier))| {
             is_meant(**identifier) && filter.matches(topic, number) && is_first(*at, filter)

@@ -168,6 +168,7 @@ impl Client {
             let tally = &mut context.tally.populations[usize::from(self.population)];
             step.add_to(&mut tally.counters);
             step.lapses.iter().for_each(|&reason| tally.breach(reason));
+            self.retime |= step.retimes;
             if delivered > 0 {
                 context.stalls.note_delivery(self.index, context.now_ns);
                 if is_paced {
@@ -192,6 +193,8 @@ impl Client {
                 Event::Rejected(token, cause) => {
                     can_publish |= self.rejected(context, (&token, step.holds_back), cause);
                 }
+                Event::Returned(name, reason) => self.returned(context, &name, reason),
+                Event::Blocked(is_blocked) => can_publish |= self.blocked(context, is_blocked),
                 Event::Refused(cause) | Event::Ended(cause) => self.lost(context, cause),
                 Event::Broken(broken) => self.broke(context, &broken),
                 Event::UnknownAcknowledgement => {

@@ -118,36 +118,49 @@ impl Expectations {
         let below = |end: u64| variants.messages(client, batch.variant, end);
         let count = (below(numbers.end) - below(numbers.start)).cast_signed();
         if count > 0 {
-            let counts_answers = self.counts_answers(population);
             let n = plan.first + u64::from(client);
             let topic = plan.publications[batch.publication].topic.text(n, batch.variant);
-            let publisher = setup.plan.publisher(population, client);
-            let index = setup.populations[population].publications[batch.publication].index;
-            let (deliveries, offline) = self.receivers.with_offline(&topic, publisher);
-            for (receiver, &deliveries) in deliveries.iter().enumerate() {
-                if self.counts_loss[receiver] && deliveries > 0 {
-                    let offline = offline.get(receiver).copied().unwrap_or(0);
-                    let (all, offline) = (deliveries.cast_signed(), offline.cast_signed());
-                    let counters = &mut tally.flow(population, receiver).counters;
-                    counters.expected_total += count * all;
-                    match self.offline.wait(index, receiver) {
-                        Some(OfflineWait::Queued) => {
-                            counters.queued_total += count * offline;
-                            counters.queued_lost_total += count * offline;
-                        }
-                        Some(OfflineWait::Expires(_)) => {
-                            counters.expected_total -= count * offline;
-                            counters.expired_total += count * offline;
-                        }
-                        None => {}
-                    }
-                }
-            }
-            if plan.publications[batch.publication].request && counts_answers {
-                self.answers.expect(population, count, deliveries, tally);
-            }
+            let publication = (population, client, batch.publication);
+            self.expect(setup, tally, publication, (&topic, count));
         }
         batch.variant += 1;
         batch.variant >= variants.count(client)
+    }
+    /// Adds the deliveries of a number of messages of a publication: indices of population, client
+    /// over all agents, and publication. A number below 0 takes deliveries back.
+    pub fn expect(
+        &mut self,
+        setup: &Setup,
+        tally: &mut Tally,
+        (population, client, publication): (usize, u32, usize),
+        (topic, count): (&str, i64),
+    ) {
+        let counts_answers = self.counts_answers(population);
+        let plan = &setup.plan.populations[population];
+        let publisher = setup.plan.publisher(population, client);
+        let index = setup.populations[population].publications[publication].index;
+        let (deliveries, offline) = self.receivers.with_offline(topic, publisher);
+        for (receiver, &deliveries) in deliveries.iter().enumerate() {
+            if self.counts_loss[receiver] && deliveries > 0 {
+                let offline = offline.get(receiver).copied().unwrap_or(0);
+                let (all, offline) = (deliveries.cast_signed(), offline.cast_signed());
+                let counters = &mut tally.flow(population, receiver).counters;
+                counters.expected_total += count * all;
+                match self.offline.wait(index, receiver) {
+                    Some(OfflineWait::Queued) => {
+                        counters.queued_total += count * offline;
+                        counters.queued_lost_total += count * offline;
+                    }
+                    Some(OfflineWait::Expires(_)) => {
+                        counters.expected_total -= count * offline;
+                        counters.expired_total += count * offline;
+                    }
+                    None => {}
+                }
+            }
+        }
+        if plan.publications[publication].request && counts_answers {
+            self.answers.expect(population, count, deliveries, tally);
+        }
     }
 }

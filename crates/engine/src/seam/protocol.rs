@@ -38,6 +38,18 @@ pub trait Protocol: Sized {
     /// Notes an event of the connection. Returns the number of messages in flight that are dropped.
     fn note(&mut self, notice: Notice) -> u64;
 
+    /// Instant of the next acknowledgement that the client delays, in nanoseconds; `u64::MAX` if
+    /// there is none. [`Self::timeout`] sends it.
+    fn receipt_ns(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Time since the last call for which the peer has blocked the messages of the client, in
+    /// nanoseconds.
+    fn blocked_ns(&mut self, _now_ns: u64) -> u64 {
+        0
+    }
+
     /// Measures packets up to the one with the byte at `end`, for those that a socket has not taken
     /// in full. The default is that of protocols without messages of a client.
     fn cut(_setup: &Self::Setup, packets: &[u8], end: usize) -> Cut {
@@ -145,6 +157,8 @@ pub enum Hold {
     Identifier,
     /// As many messages are in flight as the peer accepts.
     Limit,
+    /// The peer accepts no messages now.
+    Blocked,
 }
 
 /// Packets that a protocol has appended.
@@ -229,6 +243,12 @@ pub struct Step<'b> {
     pub properties: u32,
     /// Subscription Identifiers of these messages.
     pub identifiers: u32,
+    /// Those of the messages that the peer may have delivered before.
+    pub redelivered: u32,
+    /// Messages that the client has refused, for the peer to queue them again.
+    pub requeued: u32,
+    /// `true` if the instant of [`Protocol::receipt_ns`] may have changed.
+    pub retimes: bool,
     /// `true` while messages of an earlier connection are not sent again.
     pub holds_back: bool,
     /// Rules that the peer broke, after which the connection continues.
@@ -292,6 +312,10 @@ pub enum Event<'b> {
     Acknowledged(Token),
     /// The peer has refused a message of the client.
     Rejected(Token, Cause<'b>),
+    /// The peer returns a message of this name, which no subscriber receives.
+    Returned(String, Reason),
+    /// The peer accepts no messages now, or accepts them again.
+    Blocked(bool),
     /// The peer has acknowledged a message that is not in flight.
     UnknownAcknowledgement,
     /// The peer ends the connection.
@@ -338,6 +362,9 @@ impl Step<'_> {
             in_flight: 0,
             properties: 0,
             identifiers: 0,
+            redelivered: 0,
+            requeued: 0,
+            retimes: false,
             holds_back: false,
             lapses: Vec::new(),
             event: Event::Incomplete,
@@ -351,6 +378,8 @@ impl Step<'_> {
         counters.packets_received_total += self.read as u64;
         counters.properties_total += self.properties as u64;
         counters.identifiers_total += self.identifiers as u64;
+        counters.redelivered_total += self.redelivered as u64;
+        counters.requeued_total += self.requeued as u64;
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! The result is a lower bound. Messages without a computable number count as 0: over bridges, in
 //! shared groups, at targets drawn at random, in closed loops, from clients with a session
-//! lifetime, and of filters without levels.
+//! lifetime, of filters without levels, and of those with a wildcard for many levels inside.
 
 use std::borrow::Cow;
 
@@ -140,6 +140,7 @@ impl Ends {
         let grammar = population.capabilities().names.grammar();
         let plain = population.subscriptions.iter().filter(|own| !population.is_shared(own));
         let filters = plain.filter_map(|own| own.filter.levels(grammar?).ok());
+        let filters = filters.filter(|levels| !levels.has_inner_rest());
         let at = (!targets_joined).then_some(population.at);
         let drawn = at.is_some_and(|at| at.choice == Choice::Random && at.count > 1);
         let mut streams = Vec::new();

@@ -31,6 +31,10 @@ impl Filter {
     /// Adds to `sets` the numbers among `count` from `first` on whose filter matches `name`.
     pub fn matching(&self, name: &str, (first, count): (u64, u64), sets: &mut Vec<Numbers>) {
         match self {
+            Self::Levels(levels) if count > 0 && levels.has_inner_rest() => {
+                let words: Vec<&str> = levels.grammar.levels(name).collect();
+                alternatives(&levels.list, &words, &Numbers::range(first, count), sets);
+            }
             Self::Levels(levels) => sets.extend(Numbers::matching(levels, name, first, count)),
             Self::Prefix(_) if count == 0 => {}
             Self::Prefix(parts) => prefixes(parts, name, &Numbers::range(first, count), sets),
@@ -56,6 +60,16 @@ impl Filter {
             _ => false,
         };
         one.grammar == other.grammar && fits && !pairs.any(differ)
+    }
+
+    /// Returns `true` if two clients may have filters with the same first level.
+    pub fn may_begin_alike(&self, other: &Self) -> bool {
+        let (Self::Levels(one), Self::Levels(other)) = (self, other) else { return true };
+        let differ = |(one, other): (&Level, &Level)| match (one, other) {
+            (Level::Exact(one), Level::Exact(other)) => one != other,
+            _ => false,
+        };
+        !one.list.iter().zip(&other.list).take(1).any(differ)
     }
 
     /// Returns `true` if two clients may have the same filter.
@@ -117,6 +131,24 @@ impl Levels {
     }
 }
 
+/// Adds to `sets` those of `numbers` for which levels match these words: one set for each number of
+/// words that a wildcard in front of other levels may stand for.
+fn alternatives(levels: &[Level], words: &[&str], numbers: &Numbers, sets: &mut Vec<Numbers>) {
+    match (levels, words) {
+        ([], []) if !sets.contains(numbers) => sets.push(numbers.clone()),
+        ([Level::Rest, levels @ ..], _) => {
+            (0..=words.len()).for_each(|at| alternatives(levels, &words[at..], numbers, sets));
+        }
+        ([level, levels @ ..], [word, words @ ..]) => {
+            let mut narrowed = numbers.clone();
+            if narrowed.narrow(level, word).is_some() && narrowed.count() > 0 {
+                alternatives(levels, words, &narrowed, sets);
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Adds to `sets` those of `numbers` for which these parts render the front of `text`: one set for
 /// each way to parse the text.
 fn prefixes(parts: &[Part], text: &str, numbers: &Numbers, sets: &mut Vec<Numbers>) {
@@ -158,7 +190,7 @@ mod tests {
 
     #[test]
     fn filters_follow_the_rule_of_their_names() {
-        use Names::{Prefixes, Subjects, Topics};
+        use Names::{Keys, Prefixes, Subjects, Topics};
         for (names, filter, name, clients) in [
             (Topics, "a/#", "a", 20),
             (Topics, "#", "$SYS/a", 0),
@@ -173,6 +205,31 @@ mod tests {
             (Subjects, "a/+", "a/+", 20),
             (Subjects, "d.{n}.>", "d.7.x", 1),
             (Subjects, "d.{n%4}.*", "d.3.x", 5),
+            (Keys, "/e/a.b", "/e/a.b", 20),
+            (Keys, "/e/a.b", "/f/a.b", 0),
+            (Keys, "v/amq.topic/a.*", "v/amq.topic/a.b", 20),
+            (Keys, "/e/a.*", "/e/a", 0),
+            (Keys, "/e/a.*", "/e/a.b.c", 0),
+            (Keys, "/e/a.#", "/e/a", 20),
+            (Keys, "/e/a.#", "/e/a.b.c", 20),
+            (Keys, "/e/#", "/e/", 20),
+            (Keys, "/e/", "/e/", 20),
+            (Keys, "/e/", "/e/a", 0),
+            (Keys, "/e/*", "/e/", 0),
+            (Keys, "/e/#.c", "/e/c", 20),
+            (Keys, "/e/#.c", "/e/a.b.c", 20),
+            (Keys, "/e/#.c", "/e/a.b.c.d", 0),
+            (Keys, "/e/a.#.c.#", "/e/a.b.c.d", 20),
+            (Keys, "/e/#.*", "/e/", 0),
+            (Keys, "/e/#.{n}.x", "/e/a.7.x", 1),
+            (Keys, "/e/#.{n%4}.#", "/e/3.2.1", 15),
+            (Keys, "//q-{n}", "//q-7", 1),
+            (Keys, "*/e/a", "v/e/a", 20),
+            (Keys, "*/e/a", "/e/a", 20),
+            (Keys, "v-{n}/e/#", "v-7/e/a", 1),
+            (Keys, "v/e/a", "w/e/a", 0),
+            (Keys, "v/e", "v/e", 20),
+            (Keys, "/*/a", "/e/a", 0),
             (Prefixes, "a.", "a.b", 20),
         ] {
             let template = Template::new(filter).unwrap();

@@ -48,7 +48,7 @@ impl Numbers {
             return None;
         }
         let mut set = Self::range(first, count);
-        let mut levels = name.split(grammar.separator);
+        let mut levels = grammar.levels(name);
         for level in list {
             if *level == Level::Rest {
                 return set.some().filter(|_| levels.count() >= grammar.rest_min);

@@ -21,7 +21,8 @@ use crate::model::{Attachment, Plan};
 use crate::text::template::Level;
 
 /// A shared group: name and filter, which make one subscription (MQTT 5, 4.8.2). In NATS, the name
-/// alone makes a group: its members may have different filters.
+/// alone makes a group: its members may have different filters. In AMQP, the name is that of a
+/// queue, and a message comes to a member by any binding of the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     name: Level,
@@ -211,6 +212,7 @@ impl Group {
         let names = self.populations.first().map(|&p| populations[p].names);
         let may_be_one = match names {
             Some(Names::Subjects) => self.filter.may_meet(&other.filter),
+            Some(Names::Keys) => self.filter.may_begin_alike(&other.filter),
             _ => self.filter.may_be(&other.filter),
         };
         may_be_one && has_name(self, &other.name) && has_name(other, &self.name) && are_near

@@ -1,6 +1,7 @@
 //! The protocol that a population speaks. A protocol is a module here, with the options of its
 //! clients, and an arm of [`PlannedProtocol`].
 
+mod amqp;
 mod mqtt;
 mod nats;
 mod zmtp;
@@ -12,6 +13,11 @@ use super::capabilities::Capabilities;
 use crate::error::PlanError;
 use crate::text::template::Template;
 
+pub(crate) use self::amqp::check_shared;
+pub use self::amqp::{
+    Acknowledge, Amqp, AmqpArgument, AmqpMechanism, AmqpValue, ExchangeType, PlannedExchange,
+    PlannedQueue, QueueType,
+};
 pub use self::mqtt::{Authentication, Mqtt, MqttVersion, PlannedWill, SCRAM_SHA_256};
 pub use self::nats::{Nats, PlannedConsumer, PlannedStream};
 pub use self::zmtp::{Security, Zmtp};
@@ -26,6 +32,8 @@ pub enum PlannedProtocol {
     Zmtp(Zmtp),
     /// Clients of a NATS server.
     Nats(Box<Nats>),
+    /// Clients of a broker of AMQP 0-9-1.
+    Amqp(Box<Amqp>),
 }
 
 /// Program that plays the clients of a population.
@@ -82,6 +90,7 @@ impl PlannedProtocol {
             Self::Mqtt(options) => options,
             Self::Zmtp(options) => options,
             Self::Nats(options) => &**options,
+            Self::Amqp(options) => &**options,
         }
     }
 

@@ -117,6 +117,10 @@ pub enum Reason {
     PacketSizeExceeded,
     /// The broker assigned no identifier to a client without one.
     NoClientIdAssigned,
+    /// The broker of AMQP refused a message: `basic.nack`.
+    Nacked,
+    /// The broker of AMQP ended the consumer of a queue: `basic.cancel`.
+    ConsumerCancelled,
     /// PUBCOMP with an error.
     PubcompError,
     /// AUTH or CONNACK with another authentication method than that of the client, or with none.
@@ -156,6 +160,8 @@ pub enum Family {
     WebsocketClose,
     /// Error of JetStream: its exact number, or the one of its kind.
     Jetstream,
+    /// Reply code of AMQP 0-9-1 (1.1 of the XML specification).
+    Amqp,
 }
 
 /// A number of a protocol as a reason: its row in the table of names.
@@ -164,7 +170,7 @@ pub enum Family {
 pub struct Code(u8);
 
 /// Names of numbers: the first row with the number counts, and the last row of a family has all.
-const CODES: [(Family, RangeInclusive<u16>, &str); 36] = [
+const CODES: [(Family, RangeInclusive<u16>, &str); 55] = [
     (Family::Http, 300..=399, "http_redirect"),
     (Family::Http, 400..=400, "http_bad_request"),
     (Family::Http, 401..=401, "http_unauthorized"),
@@ -201,6 +207,25 @@ const CODES: [(Family, RangeInclusive<u16>, &str); 36] = [
     (Family::Jetstream, 10_077..=10_077, "jetstream_store_failed"),
     (Family::Jetstream, 10_093..=10_093, "jetstream_filter_outside_stream"),
     (Family::Jetstream, 0..=u16::MAX, "jetstream_other"),
+    (Family::Amqp, 311..=311, "amqp_content_too_large"),
+    (Family::Amqp, 312..=312, "amqp_no_route"),
+    (Family::Amqp, 313..=313, "amqp_no_consumers"),
+    (Family::Amqp, 320..=320, "amqp_connection_forced"),
+    (Family::Amqp, 402..=402, "amqp_invalid_path"),
+    (Family::Amqp, 403..=403, "amqp_access_refused"),
+    (Family::Amqp, 404..=404, "amqp_not_found"),
+    (Family::Amqp, 405..=405, "amqp_resource_locked"),
+    (Family::Amqp, 406..=406, "amqp_precondition_failed"),
+    (Family::Amqp, 501..=501, "amqp_frame_error"),
+    (Family::Amqp, 502..=502, "amqp_syntax_error"),
+    (Family::Amqp, 503..=503, "amqp_command_invalid"),
+    (Family::Amqp, 504..=504, "amqp_channel_error"),
+    (Family::Amqp, 505..=505, "amqp_unexpected_frame"),
+    (Family::Amqp, 506..=506, "amqp_resource_error"),
+    (Family::Amqp, 530..=530, "amqp_not_allowed"),
+    (Family::Amqp, 540..=540, "amqp_not_implemented"),
+    (Family::Amqp, 541..=541, "amqp_internal_error"),
+    (Family::Amqp, 0..=u16::MAX, "amqp_other"),
 ];
 
 impl Code {
@@ -253,7 +278,9 @@ mod tests {
         assert_eq!(name(Family::Http, 418), "\"http_other\"");
         assert_eq!(name(Family::WebsocketClose, 4000), "\"websocket_other_code\"");
         assert_eq!(name(Family::Jetstream, 10_059), "\"jetstream_no_stream\"");
-        for (family, number) in [Family::Http, Family::WebsocketClose, Family::Jetstream]
+        assert_eq!(name(Family::Amqp, 406), "\"amqp_precondition_failed\"");
+        let families = [Family::Http, Family::WebsocketClose, Family::Jetstream, Family::Amqp];
+        for (family, number) in families
             .into_iter()
             .flat_map(|family| (0..=u16::MAX).map(move |number| (family, number)))
         {

@@ -134,6 +134,22 @@ counters! {
         /// Certificates of clients that the agent has read again because their files had changed.
         #[serde(default)]
         tls_certificates_reread_total,
+        /// Messages of AMQP that came back, because no queue took them: `basic.return`.
+        #[serde(default)]
+        returned_total,
+        /// Deliveries of AMQP with the flag of an earlier delivery.
+        #[serde(default)]
+        redelivered_total,
+        /// Deliveries of AMQP that the client refused, for the broker to queue them again. The
+        /// ledger has their later deliveries only.
+        #[serde(default)]
+        requeued_total,
+        /// Times that a broker of AMQP blocked the publishing of a client.
+        #[serde(default)]
+        blocked_total,
+        /// Time in which publishing was blocked, over all clients, in nanoseconds.
+        #[serde(default)]
+        blocked_ns,
         /// Messages received without a stamp of this run.
         foreign_total,
         /// Segments that the link of a client lost, and that came later by a retransmission.

@@ -90,9 +90,12 @@ fn published(plan: &Plan, most: &[u32], publishing: &[bool]) -> Vec<Published> {
         for topic in topics.chain(will) {
             let numbers = Numbers::range(population.first, u64::from(most[p]));
             let levels = topic.levels(grammar).ok();
-            if let Some((twin, grammar)) = names.twin().and_then(|n| Some((n, n.grammar()?))) {
-                let topic = levels.clone().map(|levels| Levels { grammar, ..levels });
-                found.push(Published { names: twin, topic, numbers: numbers.clone() });
+            for &twin in names.twins() {
+                let topic = levels.as_ref().map(|levels| levels.twin(twin));
+                if topic != Some(None) {
+                    let (topic, numbers) = (topic.flatten(), numbers.clone());
+                    found.push(Published { names: twin, topic, numbers });
+                }
             }
             found.push(Published { names, topic: levels, numbers });
         }
@@ -141,7 +144,7 @@ impl Published {
     /// Returns `true` if a filter without variables matches a topic of some client.
     fn is_meant(&self, wanted: &str) -> bool {
         let Some(Levels { grammar, list }) = &self.topic else { return true };
-        let (mut numbers, mut texts) = (self.numbers.clone(), wanted.split(grammar.separator));
+        let (mut numbers, mut texts) = (self.numbers.clone(), grammar.levels(wanted));
         for level in list {
             match texts.next() {
                 None => return false,

@@ -1,7 +1,7 @@
 //! Names and filters as levels, so that receivers can be counted by arithmetic.
 
 use super::{Part, Template, TemplateError, Variable};
-use crate::model::names::Grammar;
+use crate::model::names::{Grammar, Names};
 
 /// Levels of a name or of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,9 +42,35 @@ impl Levels {
             let words = grammar.excluded_words;
             return Err(TemplateError::Value(option.into(), choice.to_string(), words));
         }
-        let levels = split(parts, grammar.separator, usize::MAX);
-        let list = levels.iter().map(|parts| level(parts, Some(grammar)));
+        let mut head = split(parts, '/', grammar.head + 1);
+        let rest = if head.len() > grammar.head { head.pop() } else { None };
+        let is_empty = |parts: &Vec<Part>| {
+            parts.iter().all(|part| matches!(part, Part::Literal(text) if text.is_empty()))
+        };
+        let rest = rest.filter(|rest| grammar.head == 0 || !is_empty(rest));
+        let rest = rest.map_or(Vec::new(), |rest| split(&rest, grammar.separator, usize::MAX));
+        // Only the first level in front may be a wildcard.
+        let in_front =
+            |(at, parts): (usize, &Vec<Part>)| level(parts, Some(grammar).filter(|_| at == 0));
+        let list = rest.iter().map(|parts| level(parts, Some(grammar)));
+        let list = head.iter().enumerate().map(in_front).chain(list);
         Ok(Self { grammar, list: list.collect::<Result<_, _>>()? })
+    }
+
+    /// Levels of the names of another rule that the same messages have; `None` if they have none.
+    pub fn twin(&self, names: Names) -> Option<Self> {
+        let (own, grammar) = (self.grammar, names.grammar()?);
+        let exact = |text: &&str| Level::Exact((*text).into());
+        let front: Vec<Level> = own.twin_head.iter().map(exact).collect();
+        let rest = self.list.strip_prefix(&front[..])?;
+        let head = grammar.twin_head.iter().map(exact);
+        Some(Self { grammar, list: head.chain(rest.iter().cloned()).collect() })
+    }
+
+    /// Returns `true` if levels follow one that matches any number of levels.
+    pub fn has_inner_rest(&self) -> bool {
+        let rest = self.list.iter().position(|level| *level == Level::Rest);
+        rest.is_some_and(|rest| rest + 1 < self.list.len())
     }
 }
 

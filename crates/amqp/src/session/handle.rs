@@ -1,0 +1,352 @@
+//! The receiving side of a session: interprets the bytes of a server and appends the answer.
+
+use super::incoming::{self, AmqpMessage, Incoming};
+use super::{AmqpLimits, AmqpSession, AmqpState};
+use crate::error::AmqpError;
+use crate::frame::{self, Frame, FrameKind, PROTOCOL_HEADER};
+use crate::limits::{FRAME_MAX, FRAME_MIN};
+use crate::method::{AmqpMethod, MULTIPLE};
+
+/// Front of the header of any version.
+const ANY_VERSION: &[u8] = b"AMQP";
+
+/// Outcome of one step of [`AmqpSession::handle`].
+#[derive(Debug, PartialEq)]
+pub struct AmqpStep<'s, 'b, T> {
+    /// Bytes at the front that the step has consumed; 0 for [`AmqpEvent::Incomplete`], and for a
+    /// confirm that means more than one publication, up to the last of them.
+    pub len: usize,
+    /// Packets that are whole with these bytes: methods with their contents, and heartbeats.
+    pub packets: u32,
+    /// Packets that the step has appended.
+    pub replies: u32,
+    /// Meaning of the consumed bytes.
+    pub event: AmqpEvent<'s, 'b, T>,
+}
+
+/// Meaning of the bytes of a server for the session. Messages may be borrowed from the session,
+/// other texts are borrowed from the bytes.
+#[derive(Debug, PartialEq)]
+pub enum AmqpEvent<'s, 'b, T> {
+    /// No complete frame: pass the same bytes again, followed by more.
+    Incomplete,
+    /// Part of a message whose rest follows, or a packet without a meaning for the caller.
+    Handled,
+    /// The server has begun, with the names of its login mechanisms: the caller calls
+    /// [`AmqpSession::log_in`].
+    Started(&'b str),
+    /// The server offers limits: the caller calls [`AmqpSession::tune`].
+    Tuned(AmqpLimits),
+    /// The server has accepted the client.
+    Connected,
+    /// The server has answered a request; more answers are missing.
+    Answered,
+    /// The server has answered the last request.
+    Prepared,
+    /// A delivery.
+    Message(AmqpMessage<'s>),
+    /// The broker returns a message that no queue takes.
+    Returned {
+        /// Reply code.
+        code: u16,
+        /// The same in words.
+        text: &'s str,
+        /// Exchange to which the message was published.
+        exchange: &'s [u8],
+        /// Key of the message.
+        routing_key: &'s [u8],
+    },
+    /// The broker has accepted the publication.
+    Acknowledged(T),
+    /// The broker has not accepted the publication.
+    Rejected(T),
+    /// A confirm of a publication that waits for none.
+    UnknownConfirm,
+    /// The server accepts no messages now, or accepts them again.
+    Blocked(bool),
+    /// The server has ended a consumer.
+    Cancelled,
+    /// The server does not accept the client: reply code, and the reason in words.
+    Refused(u16, &'b str),
+    /// The server ends the connection or one of its channels.
+    Ended(u16, &'b str),
+}
+
+impl<'b, T> AmqpEvent<'_, 'b, T> {
+    /// The event apart from the session; `None` for messages, which may be borrowed from it.
+    pub fn apart(self) -> Option<AmqpEvent<'static, 'b, T>> {
+        Some(match self {
+            Self::Message(_) | Self::Returned { .. } => return None,
+            Self::Incomplete => AmqpEvent::Incomplete,
+            Self::Handled => AmqpEvent::Handled,
+            Self::Started(mechanisms) => AmqpEvent::Started(mechanisms),
+            Self::Tuned(limits) => AmqpEvent::Tuned(limits),
+            Self::Connected => AmqpEvent::Connected,
+            Self::Answered => AmqpEvent::Answered,
+            Self::Prepared => AmqpEvent::Prepared,
+            Self::Acknowledged(token) => AmqpEvent::Acknowledged(token),
+            Self::Rejected(token) => AmqpEvent::Rejected(token),
+            Self::UnknownConfirm => AmqpEvent::UnknownConfirm,
+            Self::Blocked(is_blocked) => AmqpEvent::Blocked(is_blocked),
+            Self::Cancelled => AmqpEvent::Cancelled,
+            Self::Refused(code, text) => AmqpEvent::Refused(code, text),
+            Self::Ended(code, text) => AmqpEvent::Ended(code, text),
+        })
+    }
+}
+
+/// A method of the server on its channel, with the bytes of its frame.
+#[derive(Clone, Copy)]
+struct MethodFrame<'b> {
+    channel: u16,
+    method: AmqpMethod<'b>,
+    len: usize,
+}
+
+impl<T> AmqpSession<T> {
+    /// Handles at most one packet at the front of `bytes`, and appends the answer that the
+    /// protocol requires. Call this function with the remaining bytes until
+    /// [`AmqpEvent::Incomplete`].
+    ///
+    /// # Errors
+    /// [`AmqpError`] if the protocol forbids the bytes. The caller must then close the connection.
+    #[inline]
+    pub fn handle<'s, 'b: 's>(
+        &'s mut self,
+        bytes: &'b [u8],
+        out: &mut Vec<u8>,
+    ) -> Result<AmqpStep<'s, 'b, T>, AmqpError> {
+        let is_first = self.state == AmqpState::Open;
+        let decoded = match is_first && !begins_a_frame(bytes)? {
+            true => None,
+            false => frame::decode(bytes, self.frame_max)?,
+        };
+        let Some((frame, len)) = decoded else {
+            let event = AmqpEvent::Incomplete;
+            return Ok(AmqpStep { len: 0, packets: 0, replies: 0, event });
+        };
+        match frame.kind {
+            FrameKind::Method => {
+                let method = AmqpMethod::decode(frame.payload)?;
+                let is_content = matches!(
+                    method,
+                    AmqpMethod::BasicDeliver { .. } | AmqpMethod::BasicReturn { .. }
+                );
+                if self.is_within_message(frame.channel)? {
+                    return Err(AmqpError::OutOfPlace("method within a message"));
+                }
+                if is_content {
+                    return self.begin_message(bytes, frame, method, len);
+                }
+                self.obey(MethodFrame { channel: frame.channel, method, len }, out)
+            }
+            FrameKind::Header | FrameKind::Body => self.continue_message(&frame, len),
+            FrameKind::Heartbeat if frame.channel == 0 && frame.payload.is_empty() => {
+                Ok(AmqpStep { len, packets: 1, replies: 0, event: AmqpEvent::Handled })
+            }
+            FrameKind::Heartbeat => Err(AmqpError::Malformed("heartbeat")),
+        }
+    }
+
+    /// Returns true between the method and the last frame of a message.
+    #[inline]
+    fn is_within_message(&self, channel: u16) -> Result<bool, AmqpError> {
+        if channel == 0 {
+            return Ok(false);
+        }
+        let own = self.channels.get(usize::from(channel) - 1);
+        let own = own.ok_or(AmqpError::ChannelUnknown(channel))?;
+        Ok(own.incoming.is_some())
+    }
+
+    /// Handles the method of a message, with the message if it is whole.
+    #[inline]
+    fn begin_message<'s, 'b: 's>(
+        &'s mut self,
+        bytes: &'b [u8],
+        Frame { channel, payload, .. }: Frame<'b>,
+        method: AmqpMethod<'b>,
+        len: usize,
+    ) -> Result<AmqpStep<'s, 'b, T>, AmqpError> {
+        if self.state != AmqpState::Up || channel == 0 {
+            return Err(AmqpError::OutOfPlace(method.name()));
+        }
+        if let Some((header, body, more)) = incoming::whole(&bytes[len..], channel, self.frame_max)
+        {
+            let event = incoming::event(channel, method, header, body)?;
+            return Ok(AmqpStep { len: len + more, packets: 1, replies: 0, event });
+        }
+        self.channels[usize::from(channel) - 1].incoming = Some(Box::new(Incoming::begin(payload)));
+        Ok(AmqpStep { len, packets: 0, replies: 0, event: AmqpEvent::Handled })
+    }
+
+    /// Handles a further frame of a message.
+    fn continue_message<'s, 'b: 's>(
+        &'s mut self,
+        frame: &Frame<'b>,
+        len: usize,
+    ) -> Result<AmqpStep<'s, 'b, T>, AmqpError> {
+        if !self.is_within_message(frame.channel)? {
+            return Err(AmqpError::OutOfPlace("content without a method"));
+        }
+        let own = &mut self.channels[usize::from(frame.channel) - 1].incoming;
+        let Some(incoming) = own.as_mut() else {
+            return Err(AmqpError::OutOfPlace("content without a method"));
+        };
+        if !incoming.add(frame)? {
+            return Ok(AmqpStep { len, packets: 0, replies: 0, event: AmqpEvent::Handled });
+        }
+        if let Some(whole) = own.take() {
+            self.whole = *whole;
+        }
+        let event = self.whole.event(frame.channel)?;
+        Ok(AmqpStep { len, packets: 1, replies: 0, event })
+    }
+
+    /// Handles a method that has no content.
+    #[inline(never)]
+    fn obey<'s, 'b: 's>(
+        &mut self,
+        frame: MethodFrame<'b>,
+        out: &mut Vec<u8>,
+    ) -> Result<AmqpStep<'s, 'b, T>, AmqpError> {
+        let MethodFrame { channel, method, len } = frame;
+        let before = out.len();
+        let event = match (channel, self.state) {
+            (_, AmqpState::Lost) => return Err(AmqpError::OutOfPlace(method.name())),
+            (0, _) => self.obey_connection(method, out)?,
+            (_, AmqpState::Up | AmqpState::Closing) => match method {
+                AmqpMethod::BasicAck { number, flags } => {
+                    return self.confirmed(frame, (number, flags), AmqpEvent::Acknowledged);
+                }
+                AmqpMethod::BasicNack { number, flags } => {
+                    return self.confirmed(frame, (number, flags), AmqpEvent::Rejected);
+                }
+                method => self.obey_channel(channel, method, out)?,
+            },
+            _ => return Err(AmqpError::OutOfPlace(method.name())),
+        };
+        let replies = u32::from(out.len() > before);
+        Ok(AmqpStep { len, packets: 1, replies, event })
+    }
+
+    /// Handles a method about the whole connection.
+    fn obey_connection<'s, 'b: 's>(
+        &mut self,
+        method: AmqpMethod<'b>,
+        out: &mut Vec<u8>,
+    ) -> Result<AmqpEvent<'s, 'b, T>, AmqpError> {
+        Ok(match (self.state, method) {
+            (AmqpState::Open, AmqpMethod::ConnectionStart { major, minor, mechanisms, .. }) => {
+                if (major, minor) != (0, 9) {
+                    return Err(AmqpError::OtherVersion(major, minor, 0));
+                }
+                self.state = AmqpState::Greeted;
+                let malformed = AmqpError::Malformed("connection.start");
+                AmqpEvent::Started(str::from_utf8(mechanisms).map_err(|_| malformed)?)
+            }
+            (
+                AmqpState::LoggingIn,
+                AmqpMethod::ConnectionTune { channel_max, frame_max, heartbeat_s },
+            ) => {
+                if frame_max != 0 && frame_max < FRAME_MIN {
+                    return Err(AmqpError::FrameMax(frame_max));
+                }
+                self.frame_max = if frame_max == 0 { FRAME_MAX } else { frame_max.min(FRAME_MAX) };
+                self.state = AmqpState::Tuned;
+                AmqpEvent::Tuned(AmqpLimits { channel_max, frame_max, heartbeat_s })
+            }
+            (AmqpState::Opening, AmqpMethod::ConnectionOpenOk { .. }) => {
+                self.state = AmqpState::Up;
+                AmqpEvent::Connected
+            }
+            (state, AmqpMethod::ConnectionClose { code, text, .. }) => {
+                AmqpMethod::ConnectionCloseOk {}.push(0, out);
+                self.state = AmqpState::Closing;
+                match state {
+                    AmqpState::Up | AmqpState::Closing => AmqpEvent::Ended(code, text),
+                    _ => AmqpEvent::Refused(code, text),
+                }
+            }
+            (AmqpState::Closing, AmqpMethod::ConnectionCloseOk {}) => AmqpEvent::Handled,
+            (AmqpState::Up, AmqpMethod::ConnectionBlocked { .. }) => self.block(None, true),
+            (AmqpState::Up, AmqpMethod::ConnectionUnblocked {}) => self.block(None, false),
+            (_, other) => return Err(AmqpError::OutOfPlace(other.name())),
+        })
+    }
+
+    /// Handles a method about a channel.
+    fn obey_channel<'s, 'b: 's>(
+        &mut self,
+        channel: u16,
+        method: AmqpMethod<'b>,
+        out: &mut Vec<u8>,
+    ) -> Result<AmqpEvent<'s, 'b, T>, AmqpError> {
+        Ok(match method {
+            AmqpMethod::ChannelClose { code, text, .. } => {
+                AmqpMethod::ChannelCloseOk {}.push(channel, out);
+                AmqpEvent::Ended(code, text)
+            }
+            AmqpMethod::ChannelFlow { active } => {
+                AmqpMethod::ChannelFlowOk { active }.push(channel, out);
+                self.block(Some(channel), active == 0)
+            }
+            AmqpMethod::BasicCancel { .. } => AmqpEvent::Cancelled,
+            answer => {
+                let place = self.waiting.iter().position(|(own, _)| *own == channel);
+                let expected = place.and_then(|place| self.waiting.get(place));
+                if expected.is_none_or(|(_, name)| *name != answer.name()) {
+                    return Err(AmqpError::OutOfPlace(answer.name()));
+                }
+                place.and_then(|place| self.waiting.remove(place));
+                if self.waiting.is_empty() { AmqpEvent::Prepared } else { AmqpEvent::Answered }
+            }
+        })
+    }
+
+    /// Notes that the server accepts messages on a channel, or on all, or does not.
+    fn block<'s, 'b>(&mut self, channel: Option<u16>, is_blocked: bool) -> AmqpEvent<'s, 'b, T> {
+        let before = self.is_blocked_anywhere();
+        match channel.and_then(|channel| self.channels.get_mut(usize::from(channel) - 1)) {
+            Some(own) => own.is_stopped = is_blocked,
+            None => self.is_blocked = is_blocked,
+        }
+        let after = self.is_blocked_anywhere();
+        // One channel may continue while another one is still stopped.
+        let changes = before != after || !is_blocked;
+        if changes { AmqpEvent::Blocked(after) } else { AmqpEvent::Handled }
+    }
+
+    /// Handles a confirm of one or of several publications: one a step.
+    fn confirmed<'s, 'b: 's>(
+        &mut self,
+        MethodFrame { channel, method, len }: MethodFrame<'b>,
+        (number, flags): (u64, u8),
+        event: impl FnOnce(T) -> AmqpEvent<'s, 'b, T>,
+    ) -> Result<AmqpStep<'s, 'b, T>, AmqpError> {
+        let own = self.channels.get_mut(usize::from(channel) - 1);
+        let own = own.filter(|own| own.confirms).ok_or(AmqpError::OutOfPlace(method.name()))?;
+        Ok(match own.take(number, flags & MULTIPLE != 0) {
+            Some((token, true)) => AmqpStep { len: 0, packets: 0, replies: 0, event: event(token) },
+            Some((token, false)) => AmqpStep { len, packets: 1, replies: 0, event: event(token) },
+            None => AmqpStep { len, packets: 1, replies: 0, event: AmqpEvent::UnknownConfirm },
+        })
+    }
+}
+
+/// Returns true if the first bytes of a server begin a frame; false if more bytes must say so. A
+/// server of another version answers with the header of that version.
+fn begins_a_frame(bytes: &[u8]) -> Result<bool, AmqpError> {
+    let front = bytes.len().min(ANY_VERSION.len());
+    match bytes.first() {
+        None => Ok(false),
+        Some(&1) => Ok(true),
+        Some(_) if bytes[..front] != ANY_VERSION[..front] => Err(AmqpError::NotAmqp),
+        Some(_) => match bytes.get(front..PROTOCOL_HEADER.len()) {
+            Some(&[_, major, minor, revision]) => {
+                Err(AmqpError::OtherVersion(major, minor, revision))
+            }
+            _ => Ok(false),
+        },
+    }
+}

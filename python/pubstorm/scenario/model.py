@@ -59,8 +59,8 @@ class Scenario(Part):
     target: Targets = ()
     """Brokers that clients connect to: `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, over
     WebSocket `ws://HOST[:PORT][/PATH]` or `wss://HOST[:PORT][/PATH]`, over QUIC
-    `quic://HOST[:PORT]`, for AMQP `amqp://HOST[:PORT][/VHOST]`, for NATS `nats://HOST[:PORT]`, or a
-    list; or publishers of ZeroMQ that already run, `zmq://HOST:PORT`.
+    `quic://HOST[:PORT]`, for AMQP `amqp://HOST[:PORT][/VHOST]`, or a list; or publishers of ZeroMQ
+    that already run, `zmq://HOST:PORT`.
     Client c of a population goes to target c modulo their number. `addresses` chooses among the
     addresses of a name. Not needed if the topology starts brokers; with bridges it can be the
     broker that they lead to."""

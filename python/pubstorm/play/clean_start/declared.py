@@ -109,7 +109,7 @@ def look_at_names(plan: Plan, target: int, deadline: Deadline) -> Existing:
     problem = ""
     for own in own_names(plan, target):
         try:
-            with _Connection(plan.targets[target], own, deadline) as broker:
+            with _Declarer(plan.targets[target], own, deadline) as broker:
                 if broker.exists("exchange", own.mark):
                     cleared += [each for each in own.names if broker.exists(*each)]
                     broker.delete(own.names)
@@ -146,7 +146,7 @@ def delete_names(
         stays = set() if kept is None else kept[own.host]
         names = [each for each in own.names if each not in stays]
         try:
-            with _Connection(plan.targets[target], own, deadline) as broker:
+            with _Declarer(plan.targets[target], own, deadline) as broker:
                 if kept is None and not broker.exists("exchange", own.mark):
                     continue
                 deleted += [each for each in names if broker.exists(*each)]
@@ -175,7 +175,7 @@ def _stale(target: str, when: str, what: str, total: int, text: str) -> StaleSta
     return StaleState.model_validate(values)
 
 
-class _Connection:
+class _Declarer:
     """A connection to a virtual host. Use it in a `with` block; raises ObserverError."""
 
     def __init__(self, target: Target, own: OwnNames, deadline: Deadline) -> None:

@@ -8,7 +8,7 @@ use plan::{AmqpArgument, AmqpValue, PlannedProtocol, PlannedQueue, Publication, 
 use testkit::plans;
 
 use super::*;
-use crate::seam::Scratch;
+use crate::seam::{Opening, Scratch};
 
 const S: u64 = SECOND_NS;
 

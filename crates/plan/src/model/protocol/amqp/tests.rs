@@ -229,7 +229,7 @@ fn deliveries(populations: Vec<Population>, from: usize, name: &str) -> Vec<u64>
     let plan = plan(populations, 1, true);
     let names = plan.populations[from].capabilities().names;
     let mut counts = Vec::new();
-    let origin = MessageOrigin { names, target: 0, excluded: None };
+    let origin = MessageOrigin { names, target: 0, excluded: None, carried: None };
     FanOut::new(&plan).deliveries(name, origin, &mut counts);
     counts
 }

@@ -205,7 +205,8 @@ fn the_schedule_is_kept(run: &Run, totals: &Totals) {
             let pacer = |(at, publication): (usize, &Publication)| {
                 let place = publishers(plan).iter().position(|&found| found == (p, at));
                 let purpose = place.expect("it is one of the plan's") as u64 * 2;
-                Pacer::new(&publication.pace, plan.seed, purpose).expect("it is open")
+                let pacer = Pacer::new(&publication.pace, plan.seed, purpose).expect("it is open");
+                pacer.of_recorded(publication.payload.recorded())
             };
             let pacers: Vec<_> = population.publications.iter().enumerate().map(pacer).collect();
             for client in 0..population.clients {

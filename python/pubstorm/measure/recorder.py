@@ -201,7 +201,8 @@ class LoadSampler:
                 **_latencies("round_trip", _joined(histograms, "round trip", indices)),
             }
             for phase in CONNECT_MEASURES:
-                figures |= _latencies(phase, _joined(histograms, phase, indices))
+                if (ended := _joined(histograms, phase, indices)).count:
+                    figures[f"{phase}_p99_us"] = ended.quantile_ns(0.99) / 1000
             for metric, value in figures.items():
                 yield Sample(source, metric, at_s, value)
         for number, part in enough.items():

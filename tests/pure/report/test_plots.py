@@ -236,6 +236,20 @@ def test_units_are_those_that_the_axis_names(plain_run: RunResult) -> None:
     }
 
 
+def test_phases_of_connecting_have_a_plot_with_a_line_each(plain_run: RunResult) -> None:
+    phases = {"connect_tcp": "TCP", "connect_tls": "TLS", "connect_subscribe": "subscribe"}
+    tracks = {
+        (made.source("device-0"), f"{phase}_p99_us"): Track([1.0, 2.0], [5000.0, 2e6])
+        for phase in phases
+    }
+    (plot,) = timeline(plain_run, tracks)
+    assert plot.key == "connecting"
+    assert {trace["name"] for trace in plot.figure["data"]} == {
+        f"device-0 {head}" for head in phases.values()
+    }
+    assert plot.figure["data"][0]["y"] == [5, 2000]
+
+
 def test_what_cannot_stand_on_a_logarithmic_axis_is_a_gap(plain_run: RunResult) -> None:
     tracks = {(made.source("device-0"), "latency_p50_us"): Track([1.0, 2.0], [0.0, 1000.0])}
     assert timeline(plain_run, tracks)[0].figure["data"][0]["y"] == [None, 1]
@@ -256,7 +270,7 @@ def test_every_track_is_shown_once(failed_run: Path) -> None:
     assert len(lines) + named == len(run.tracks)
     keys = {plot.key for plot in timeline(run.result, run.tracks)}
     missing = {"each", "qos", "round-trip", "agent-clock", "process-disk", "host-disk"}
-    missing |= {"process-unsent", "process-round-trip", "host-unsent"}
+    missing |= {"process-unsent", "process-round-trip", "host-unsent", "connecting"}
     without = "of publishers, requests, other hosts, disks, connections"
     assert keys == {chart.key for chart in PAGE} - missing, without
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use plan::{
     Action, Late, Lifetime, Pace, Payload, Phase, Process, Publication, Recording,
-    SessionsRecording, Stamp,
+    SessionsRecording, Shard, Stamp,
 };
 use testkit::Rng;
 use testkit::plans::template;
@@ -74,6 +74,8 @@ pub fn draw(case: &mut Case, seed: u64) {
             *messages = None;
         }
     }
+    // The checks of all runs ask the plan for the schedule. Agents read the files again.
+    agent::recordings::bind(&case.plan, Shard::WHOLE).expect("the files were written");
     case.files = Some(Arc::new(files));
 }
 

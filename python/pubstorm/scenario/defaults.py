@@ -200,6 +200,10 @@ class _Course:
         """The shares with publications that each share may receive, and True if it may receive
         wills."""
         flows = [(n, topic) for n in self.shares for topic in self._topics(self._population(n))]
+        for flow in self.scenario.flows:
+            names = self.scenario.populations[flow.at].can.names
+            arrives = flow.to if names is None else names.twin(flow.to)
+            flows += [(name, arrives) for name in meant_by(self.shares, flow.of)]
         wills = self._wills_of(self.shares)
         return {
             name: (

@@ -11,6 +11,7 @@ from pubstorm.contract.target import KafkaTarget, parse_target
 from pubstorm.errors import ScenarioError
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
+from pubstorm.scenario.defaults import conditions_of
 from tests.pure.scenario.bases import plan_of
 
 FLOWS = """\
@@ -62,6 +63,17 @@ def test_a_plan_in_words_names_flows_and_programs() -> None:
     assert "services     bridge (command), after the brokers" in lines
     wanted = "flows        device/{n}/{red|green} of sensor arrives as {red|green} at reader"
     assert wanted in lines
+
+
+def test_subscribers_of_a_flow_have_the_defaults_of_receivers_while_it_is_published() -> None:
+    scenario = parse_scenario(FLOWS, "s.yaml")
+    defaults = {each.source for each in conditions_of(scenario)}
+    assert "lost == 0" in defaults
+    silent = FLOWS.replace("{publish: 1s}", "{publish: {for: 1s, populations: [other]}}").replace(
+        "flows:", '  other: {clients: 1, at: mqtt, publications: [{topic: "x", rate: 1/s}]}\nflows:'
+    )
+    silenced = {each.source for each in conditions_of(parse_scenario(silent, "s.yaml"))}
+    assert not any("lost == 0" in source for source in silenced)
 
 
 BRIDGE = "topology.services.bridge"

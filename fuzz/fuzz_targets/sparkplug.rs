@@ -1,6 +1,6 @@
-//! Fuzzes payloads and topics of Sparkplug B with any bytes: the reader never panics, and reads only
-//! these bytes. A body that is found at the end is the body of the payload, if that can be read. Run
-//! with `cargo +nightly fuzz run sparkplug`.
+//! Fuzzes payloads and topics of Sparkplug B with any bytes: the reader never panics, and reads
+//! only these bytes. A host that follows them notices gaps of at least one message. Run with
+//! `cargo +nightly fuzz run sparkplug`.
 
 #![no_main]
 

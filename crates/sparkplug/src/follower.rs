@@ -174,12 +174,12 @@ mod tests {
 
     /// A host that receives messages, and the instant of the last one.
     #[derive(Default)]
-    struct Host {
+    struct Following {
         follower: SparkplugFollower,
         now_ns: u64,
     }
 
-    impl Host {
+    impl Following {
         /// Takes a message 10 ns after the last one, which it was sent at.
         fn take(
             &mut self,
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_noticed_once_and_ends_with_the_birth_that_was_asked_for() {
-        let mut host = Host::default();
+        let mut host = Following::default();
         assert_eq!(host.birth(3), NOTHING);
         assert_eq!(host.take(SparkplugKind::DeviceBirth, None, 1), NOTHING);
         assert_eq!(host.data(2), NOTHING);
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_host_asks_again_only_after_a_time_and_while_the_node_sends() {
-        let mut host = Host::default();
+        let mut host = Following::default();
         let unborn = SparkplugReport { is_unborn: true, asks: true, ..NOTHING };
         assert_eq!(host.data(5), unborn);
         assert_eq!(host.data(6), NOTHING);
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_death_of_an_earlier_connection_changes_nothing() {
-        let mut host = Host::default();
+        let mut host = Following::default();
         host.birth(255);
         host.birth(0);
         assert_eq!(host.death(255), SparkplugReport { is_old_death: true, ..NOTHING });
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn the_birth_of_another_connection_answers_no_request() {
-        let mut host = Host::default();
+        let mut host = Following::default();
         host.birth(4);
         assert!(host.data(2).asks);
         assert_eq!(host.birth(5), NOTHING);
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_gap_that_is_a_multiple_of_256_is_seen_by_its_number_alone() {
-        let mut host = Host::default();
+        let mut host = Following::default();
         host.birth(0);
         assert_eq!(host.data(1), NOTHING);
         assert_eq!(host.data(2 + 512), SparkplugReport { is_hidden_gap: true, ..NOTHING });
@@ -281,8 +281,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_gap_is_noticed_once_and_no_other(arrives in prop::collection::vec(any::<bool>(), 600)) {
-            let mut host = Host::default();
+        fn each_gap_is_noticed_once_and_no_other(
+            arrives in prop::collection::vec(any::<bool>(), 600),
+        ) {
+            let mut host = Following::default();
             host.birth(0);
             // The node answers at once: its number begins anew.
             let (mut number, mut last) = (0, 0);
@@ -292,7 +294,8 @@ mod tests {
                     continue;
                 }
                 let report = host.data(number);
-                prop_assert_eq!(report.gap.map(|gap| gap.missing), (number > last + 1).then(|| number - last - 1));
+                let missing = (number > last + 1).then(|| number - last - 1);
+                prop_assert_eq!(report.gap.map(|gap| gap.missing), missing);
                 prop_assert_eq!(report.asks, report.gap.is_some());
                 if report.asks {
                     prop_assert!(host.birth(0).reborn_ns.is_some());

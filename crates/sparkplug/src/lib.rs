@@ -1,8 +1,8 @@
 //! Sparkplug B without input or output: topics, payloads, and a host's view of an edge node.
 //!
-//! Numbers such as `tck-id-topics-nbirth-seq-num` cite the requirements of the Eclipse Sparkplug 3.0
-//! specification. Payloads are messages of Protocol Buffers, whose fields have the numbers of
-//! `sparkplug_b.proto` of that specification.
+//! Names such as `tck-id-topics-nbirth-seq-num` cite the requirements of the Eclipse Sparkplug
+//! specification, version 3.0. Payloads are messages of Protocol Buffers, whose fields have the
+//! numbers of `sparkplug_b.proto` of that specification.
 
 mod follower;
 mod read;
@@ -12,4 +12,4 @@ mod write;
 pub use follower::{Followed, SparkplugFollower, SparkplugGap, SparkplugReport};
 pub use read::{SparkplugError, SparkplugPayload, body_at_end, decode_sparkplug};
 pub use topic::{NAMESPACE, SparkplugKind, SparkplugTopic};
-pub use write::{BD_SEQ, MetricSet, REBIRTH, write_birth, write_data, write_death, write_rebirth};
+pub use write::{MetricSet, write_birth, write_data, write_death, write_rebirth};

@@ -1,7 +1,11 @@
 //! Reads payloads. Fields that this crate has no use for are passed over; every length is checked
 //! against the bytes that are there.
 
-use crate::write::{BD_SEQ, REBIRTH};
+/// Name of the metric with the number of a connection (tck-id-topics-nbirth-bdseq-included).
+pub const BD_SEQ: &str = "bdSeq";
+/// Name of the metric that asks an edge node for its births
+/// (tck-id-operational-behavior-data-commands-rebirth-name).
+pub const REBIRTH: &str = "Node Control/Rebirth";
 
 /// Fields of a payload.
 pub const TIMESTAMP: u64 = 1;

@@ -1,15 +1,9 @@
 //! Payloads of edge nodes and hosts. A message within another one has its length before it.
 
 use crate::read::{
-    ALIAS, BODY, BOOLEAN_VALUE, DATATYPE, DOUBLE_VALUE, FLOAT_VALUE, INT_VALUE, LONG_VALUE,
-    METRIC_TIMESTAMP, METRICS, NAME, SEQ, TIMESTAMP, WireType,
+    ALIAS, BD_SEQ, BODY, BOOLEAN_VALUE, DATATYPE, DOUBLE_VALUE, FLOAT_VALUE, INT_VALUE, LONG_VALUE,
+    METRIC_TIMESTAMP, METRICS, NAME, REBIRTH, SEQ, TIMESTAMP, WireType,
 };
-
-/// Name of the metric with the number of a connection (tck-id-topics-nbirth-bdseq-included).
-pub const BD_SEQ: &str = "bdSeq";
-/// Name of the metric that asks an edge node for its births
-/// (tck-id-operational-behavior-data-commands-rebirth-name).
-pub const REBIRTH: &str = "Node Control/Rebirth";
 
 /// Data types of metrics.
 const INT32: u64 = 3;

@@ -6,7 +6,6 @@ use crate::error::{PlanError, require};
 use crate::model::Population;
 use crate::model::bounds;
 use crate::model::flows::Payload;
-use crate::model::protocol::Mqtt;
 use crate::text::template::Template;
 
 /// Largest number of metrics of an edge node or a device.
@@ -91,8 +90,13 @@ impl Population {
 }
 
 /// Checks what Sparkplug demands of a session, and that edge nodes alone send its data, with QoS 0.
-pub(crate) fn check(options: &Mqtt, population: &Population, path: &str) -> Result<(), PlanError> {
-    let node = options.sparkplug.as_deref().and_then(Sparkplug::node);
+pub(crate) fn check(
+    own: Option<&Sparkplug>,
+    clean_session: bool,
+    population: &Population,
+    path: &str,
+) -> Result<(), PlanError> {
+    let node = own.and_then(Sparkplug::node);
     for (index, publication) in population.publications.iter().enumerate() {
         let path = format!("{path}.publications[{index}]");
         let Payload::Sparkplug { metrics, changed, .. } = publication.payload else {
@@ -112,16 +116,71 @@ pub(crate) fn check(options: &Mqtt, population: &Population, path: &str) -> Resu
             format!("found {changed}, allowed are 1 to {metrics}")
         })?;
     }
-    let Some(sparkplug) = &options.sparkplug else { return Ok(()) };
+    let Some(own) = own else { return Ok(()) };
     let path = format!("{path}.protocol.sparkplug");
-    require(options.clean_session, &path, || {
-        "found a persistent session, allowed is a clean one".into()
-    })?;
-    let metrics = sparkplug.node().map_or(1, |node| node.metrics);
+    require(clean_session, &path, || "found a persistent session, allowed is a clean one".into())?;
+    let metrics = own.node().map_or(1, |node| node.metrics);
     require((1..=METRICS_MAX).contains(&metrics), &format!("{path}.metrics"), || {
         format!("found {metrics}, allowed are 1 to {METRICS_MAX}")
     })?;
     require(population.flapping.is_none(), &path, || {
         "found flapping subscriptions, allowed is none".into()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fan_out::tests::population;
+    use crate::model::flows::{Order, Pace, Publication};
+    use crate::model::protocol::{Mqtt, PlannedProtocol};
+
+    /// Edge nodes of four metrics, with one publication; `change` makes them others.
+    fn checked(change: impl FnOnce(&mut Population, &mut Mqtt)) -> Result<(), String> {
+        let text = |source: &str| Template::new(source).unwrap();
+        let mut nodes = population(2, 1, &[]);
+        let PlannedProtocol::Mqtt(mut mqtt) = nodes.protocol.clone() else { panic!("it is MQTT") };
+        mqtt.sparkplug = Some(Box::new(Sparkplug::Node(SparkplugNode {
+            group: text("g"),
+            node: text("node-{n}"),
+            devices: Some(text("device-{1..3}")),
+            metrics: 4,
+        })));
+        nodes.publications.push(Publication {
+            topic: text("t"),
+            order: Order::Turn,
+            weights: Vec::new(),
+            qos: 0,
+            retain: false,
+            pace: Pace::Closed,
+            window: 1,
+            payload: Payload::Sparkplug { metrics: 4, changed: 2, max_bytes: 90 },
+            properties: Vec::new(),
+            topic_alias: false,
+            request: false,
+        });
+        change(&mut nodes, &mut mqtt);
+        check(mqtt.sparkplug.as_deref(), mqtt.clean_session, &nodes, "populations[0]")
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn nodes_send_their_data_alone_with_qos_0_in_clean_sessions() {
+        assert_eq!(checked(|_, _| ()), Ok(()));
+        let payload = |metrics, changed| Payload::Sparkplug { metrics, changed, max_bytes: 90 };
+        for (found, text) in [
+            (checked(|_, mqtt| mqtt.clean_session = false), "a persistent session"),
+            (checked(|_, mqtt| mqtt.sparkplug = None), "those of an edge node"),
+            (checked(|nodes, _| nodes.publications[0].qos = 1), "allowed is QoS 0 alone"),
+            (checked(|nodes, _| nodes.publications[0].retain = true), "allowed is QoS 0 alone"),
+            (checked(|nodes, _| nodes.publications[0].payload = payload(5, 2)), "found 5 metrics"),
+            (checked(|nodes, _| nodes.publications[0].payload = payload(4, 5)), "are 1 to 4"),
+            (
+                checked(|nodes, _| nodes.publications[0].payload = Payload::Fixed { bytes: 9 }),
+                "another payload",
+            ),
+        ] {
+            assert!(found.as_ref().is_err_and(|error| error.contains(text)), "{found:?}: {text}");
+        }
+    }
 }

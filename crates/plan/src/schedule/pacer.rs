@@ -144,8 +144,8 @@ impl Pacer {
 }
 
 /// Size of the payload of message `sequence` of a client, in bytes; `None` for texts, records and
-/// data of Sparkplug, which have a size of their own, and for recorded messages. `random` is the stream of the
-/// client's publication.
+/// data of Sparkplug, which have a size of their own, and for recorded messages. `random` is the
+/// stream of the client's publication.
 #[must_use]
 pub fn payload_bytes(payload: &Payload, random: Random, sequence: u64) -> Option<usize> {
     match *payload {

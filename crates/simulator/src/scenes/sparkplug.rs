@@ -1,5 +1,6 @@
-//! Edge nodes and a host of Sparkplug B, in virtual time: each gap that the network makes is noticed
-//! once, no other is, and births follow each request. The messages on the wire are the measure.
+//! Edge nodes and a host of Sparkplug B, in virtual time: each gap that the network makes is
+//! noticed once, no other is, and births follow each request. The messages on the wire are the
+//! measure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -61,7 +62,7 @@ fn host() -> Population {
 
 /// Truth about a node, from the messages that it has written and those that the host has read.
 #[derive(Default)]
-struct Truth {
+struct NodeTruth {
     /// Births, deaths and data of a connection without a birth.
     births: u64,
     deaths: u64,
@@ -72,7 +73,7 @@ struct Truth {
 
 /// The truth about all nodes together. A host does not follow a node from a gap, or its death, to
 /// the next birth.
-fn truth(run: &Run) -> Truth {
+fn truth(run: &Run) -> NodeTruth {
     let network = run.network();
     let [written, read] = &network.wire.sparkplug;
     let node_of = |topic: &str| topic.split('/').nth(3).expect("it is a node's").to_owned();
@@ -83,7 +84,7 @@ fn truth(run: &Run) -> Truth {
         places.insert((topic, payload), *place);
         *place += 1;
     }
-    let mut truth = Truth::default();
+    let mut truth = NodeTruth::default();
     let mut next: BTreeMap<String, Option<usize>> = BTreeMap::new();
     let mut heard: BTreeMap<String, Option<u64>> = BTreeMap::new();
     let of_host = read.iter().filter(|((_, client), ..)| *client == NODES);

@@ -159,7 +159,7 @@ impl ProtocolOptions for Mqtt {
             let named = population.username.is_some() && population.password.is_some();
             self.check_authentication(&format!("{path}.protocol"), authentication, named)?;
         }
-        sparkplug::check(self, population, path)?;
+        sparkplug::check(self.sparkplug.as_deref(), self.clean_session, population, path)?;
         let own = population.subscriptions.iter().filter(|own| own.no_local).count();
         let all = population.subscriptions.len();
         require(own == 0 || own == all, &format!("{path}.subscriptions"), || {

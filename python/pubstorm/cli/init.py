@@ -174,13 +174,15 @@ def _population(name: str, load: StarterLoad, target: Target, clients: str) -> s
     names = target.can.names or TOPICS
     topic = "demo/{n}" if load.own_topics else "demo"
     if name == "publisher":
-        text += PUBLICATION.format(topic=names.twin(topic))
+        keys = [f'{key}: "{value}"' for key, value in names.flow(topic).items()]
+        text += PUBLICATION.format(flow="\n        ".join(keys))
         return text + ("        qos: 1\n" if target.can.has_qos else "")
     if name == "subscriber":
         alone = "publisher" not in load.populations
-        own = names.twin("demo/#" if alone else topic if name in load.many else "demo/+")
+        own = names.flow("demo/#" if alone else topic if name in load.many else "demo/+")
+        keys = [f'{key}: "{value}"' for key, value in own.items()]
         qos = ", qos: 1" if target.can.has_qos else ""
-        return text + SUBSCRIPTION.format(filter=own, qos=qos)
+        return text + SUBSCRIPTION.format(flow=", ".join(keys), qos=qos)
     return text
 
 
@@ -224,13 +226,13 @@ TLS = """\
 """
 PUBLICATION = """\
     publications:
-      - topic: "{topic}"
+      - {flow}
         rate: 1/s                            # of each client; total_rate is that of all clients
         size: 100B
 """
 SUBSCRIPTION = """\
     subscriptions:
-      - {{topic: "{filter}"{qos}}}
+      - {{{flow}{qos}}}
 """
 STAGES = """\
 # Stages follow one another.

@@ -27,7 +27,7 @@ from pubstorm.quantities import UnfitError, count
 from pubstorm.result import RunResult, SearchResult, Series
 from pubstorm.result.comparison import Comparison
 from pubstorm.result.datasheet import Datasheet
-from pubstorm.scenario.document import redacted_override
+from pubstorm.scenario.document import At, read_document, redacted_override
 from pubstorm.scenario.load import written_again
 
 
@@ -155,6 +155,9 @@ KINDS = {
 @click.option("--qos", type=click.Choice(["0", "1", "2"]), help="QoS of messages and filters.")
 @click.option("--topic", metavar="TOPIC", help="Topic; {n} is the number of a client.")
 @click.option("--group", metavar="NAME", help="Queue group of the subscribers, with nats://.")
+@click.option("--queue", metavar="NAME", help="Queue that the subscribers share, with amqp://.")
+@click.option("--confirm", is_flag=True, help="The broker confirms messages, with amqp://.")
+@click.option("--virtual-host", metavar="NAME", help="Virtual host, with amqp://; {n} as above.")
 @click.option("--for", "length", metavar="TIME", help="Length of the load. Default: 30s.")
 @click.option(
     "-n",
@@ -233,17 +236,15 @@ def _abilities(target: str | None) -> Capabilities:
 
 
 def _twins(kind: str, names: Names | None) -> Iterator[str]:
-    """Yields the topics and filters of a kind as another protocol has them."""
-    for name, population in Invocation(f"bench-{kind}").load().populations.items():
-        own = {
-            "subscriptions": [flow.topic for flow in population.filters],
-            "publications": [flow.topic for flow in population.flows],
-        }
-        for key, n, topic in (
-            (k, *each) for k, topics in own.items() for each in enumerate(topics)
-        ):
-            twin = topic.rstrip("+#") if names is None else names.twin(topic)
-            yield f"populations.{name}.{key}.{n}.topic={json.dumps(twin)}"
+    """Yields the flows of a kind as another protocol has them."""
+    populations = At(read_document(Invocation(f"bench-{kind}").load().source.text).data)
+    for population in populations["populations"].named():
+        for flow in (*population["subscriptions"].entries(), *population["publications"].entries()):
+            topic = str(flow["topic"].data)
+            twin = {"topic": topic.rstrip("+#")} if names is None else names.flow(topic)
+            others = {str(each.path[-1]): each.data for each in flow.named()}
+            others.pop("topic")
+            yield f"{'.'.join(map(str, flow.path))}={json.dumps({**others, **twin})}"
 
 
 def _overrides(
@@ -271,6 +272,10 @@ def _overrides(
             yield from _topics(kind, load, can.names or TOPICS, str(value))
         case "group":
             yield f"populations.subscriber.{subscriptions}.group={json.dumps(value)}"
+        case "queue":
+            yield f"populations.subscriber.{subscriptions}.queue={json.dumps(value)}"
+        case "confirm":
+            yield f"{flow}.confirm=true"
         case "length" if "messages" not in options:
             yield f"stages.1.{load.verb}={value}"
         case "length":
@@ -321,12 +326,13 @@ def _check(kind: str, load: Bench, can: Capabilities, options: dict[str, object]
             f"found {_option(needs[0])} with {kind}, which publishes nothing",
             "allowed with pub, pairs, fan-in and fan-out",
         )
-    flows = next((name for name in ("qos", "topic", "group") if name in options), None)
+    flows = next((name for name in (*OF_FLOWS, *OF_FILTERS) if name in options), None)
     if load.populations == ("client",) and flows is not None:
         raise UsageError(f"found {_option(flows)} with conn, which only connects", "leave it out")
-    if "group" in options and "subscriber" not in load.populations:
+    filters = next((name for name in OF_FILTERS if name in options), None)
+    if filters is not None and "subscriber" not in load.populations:
         raise UsageError(
-            f"found --group with {kind}, which subscribes to nothing",
+            f"found {_option(filters)} with {kind}, which subscribes to nothing",
             "allowed with sub, pairs, fan-in and fan-out",
         )
     if ("tls_cert" in options) != ("tls_key" in options):
@@ -345,6 +351,9 @@ def _check(kind: str, load: Bench, can: Capabilities, options: dict[str, object]
             raise UsageError(found, "write {n} for the number of a client")
 
 
+OF_FLOWS = ("qos", "topic", "confirm")
+OF_FILTERS = ("group", "queue")
+"""Options about subscribers."""
 _FOREIGN = re.compile(r"%[icu]\b")
 """Placeholders of other tools."""
 
@@ -353,6 +362,8 @@ def _check_acknowledged(kind: str, can: Capabilities, options: dict[str, object]
     """Raises UsageError for a percentile of acknowledgements that do not exist."""
     condition = options.get("until")
     if kind != "pub" or condition is None or not re.match(rf"\s*({STATISTIC})\b", str(condition)):
+        return
+    if not can.has_qos and "confirm" in options:
         return
     if not can.has_qos:
         raise UsageError(
@@ -399,13 +410,19 @@ def _option(name: str) -> str:
 def _topics(kind: str, load: Bench, names: Names, topic: str) -> Iterator[str]:
     """Yields the topic of publishers, and the filter of subscribers that matches it."""
     if load.publishes:
-        yield f"populations.publisher.publications.0.topic={json.dumps(topic)}"
+        yield from _keyed("populations.publisher.publications.0", names, topic)
     if "subscriber" in load.populations:
         own = kind in ("pairs", "sub", "fan-out")
         levels = topic.split(names.separator)
         wanted = (level if own or "{" not in level else names.one for level in levels)
-        written = json.dumps(names.separator.join(wanted))
-        yield f"populations.subscriber.subscriptions.0.topic={written}"
+        own_filter = names.separator.join(wanted)
+        yield from _keyed("populations.subscriber.subscriptions.0", names, own_filter)
+
+
+def _keyed(flow: str, names: Names, topic: str) -> Iterator[str]:
+    """Yields the override of the topic of a flow, by the key that its protocol has for topics."""
+    *_, key = names.flow(topic)
+    yield f"{flow}.{key}={json.dumps(topic)}"
 
 
 def _connection(name: str, value: object) -> str:

@@ -16,7 +16,7 @@ MQTT_NAMES: Mapping[MqttVersion, MqttName] = {
     "3.1.1": "mqtt-3.1.1",
     "5": "mqtt-5",
 }
-ProtocolName = MqttName | Literal["zmtp-3.1", "nats"]
+ProtocolName = MqttName | Literal["zmtp-3.1", "nats", "amqp"]
 """Protocol and version, as results and reports name them."""
 
 
@@ -32,6 +32,14 @@ class Names:
     """Wildcard of the further levels, at the end of a filter."""
 
     def twin(self, text: str) -> str:
+        """Returns the name or filter of a plan in the words of MQTT."""
+        return self.translated(text)
+
+    def flow(self, topic: str) -> Mapping[str, str]:
+        """Returns the keys of a flow in a scenario, from a topic or filter of MQTT."""
+        return {"topic": self.translated(topic)}
+
+    def translated(self, text: str) -> str:
         """Returns a topic or filter of MQTT in this grammar, and one of this grammar as MQTT has
         it. Variables stay as they are."""
         to_topic = {self.separator: "/", self.one: "+", self.rest: "+/#"}
@@ -40,10 +48,30 @@ class Names:
         return "".join(p if p.startswith("{") else p.translate(exchanged) for p in parts)
 
 
+class RoutingNames(Names):
+    """Names of AMQP in a plan: virtual host, exchange and routing key. RabbitMQ gives messages of
+    MQTT to the exchange `amq.topic` of the virtual host `/`, which is an empty level."""
+
+    HOME = re.compile(r"[*]?/amq\.topic/")
+
+    def flow(self, topic: str) -> Mapping[str, str]:
+        """Returns the keys of a flow in a scenario, from a topic or filter of MQTT."""
+        return {"exchange": "amq.topic", "key": self.translated(topic)}
+
+    def twin(self, text: str) -> str:
+        """Returns the name or filter of a plan in the words of MQTT. In other exchanges it begins
+        with virtual host and exchange, so that it is no topic of MQTT's clients."""
+        host, exchange, key = text.split("/", 2)
+        home = "" if self.HOME.match(text) else f"{host}/{exchange}/"
+        return home + self.translated(key)
+
+
 TOPICS = Names("/", "+", "#")
 """Topics of MQTT."""
 SUBJECTS = Names(".", "*", ">")
 """Subjects of NATS."""
+ROUTING = RoutingNames(".", "*", "#")
+"""Routing keys of AMQP, in exchanges of virtual hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +143,19 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         refuses_messages=True,
         has_properties=False,
         names=SUBJECTS,
+        text_bytes_max=U16_MAX,
+        login_bytes_max=U16_MAX,
+    ),
+    "amqp": Capabilities(
+        title="AMQP",
+        scheme="amqp://",
+        has_broker=True,
+        keeps_state=False,
+        answers_filters=True,
+        has_qos=False,
+        refuses_messages=True,
+        has_properties=False,
+        names=ROUTING,
         text_bytes_max=U16_MAX,
         login_bytes_max=U16_MAX,
     ),

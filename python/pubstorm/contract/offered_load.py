@@ -330,6 +330,18 @@ def lacks_stamps(publisher: PlannedPopulation, receiver: PlannedPopulation) -> b
     return not all(carries_stamp(each, publisher, receiver) for each in publisher.publications)
 
 
+def virtual_hosts(plan: Plan, target: int) -> list[str]:
+    """Returns the virtual hosts that clients have at a target, each once."""
+    hosts: dict[str, None] = {}
+    for index, population in enumerate(plan.populations):
+        source = population.virtual_host
+        if source is not None:
+            template, clients = template_of(population, source), clients_at(plan, index, target)
+            some = clients if template.variables else clients[:1]
+            hosts |= dict.fromkeys(template.text(population.first + client) for client in some)
+    return [*hosts]
+
+
 def payload_bytes_max(population: PlannedPopulation, publication: PlannedPublication) -> int:
     """Returns the bytes of the largest payload of a publication."""
     payload = publication.payload

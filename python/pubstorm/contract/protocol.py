@@ -222,7 +222,115 @@ class NatsProtocol(Frozen):
         return self.model_copy(update=given)
 
 
-Protocol = Annotated[Mqtt | Zmtp | NatsProtocol, Field(discriminator="kind")]
+class AmqpArgument(Frozen):
+    """A further argument of an exchange or a queue."""
+
+    name: str
+    """Name, such as `x-max-length`."""
+    value: Annotated[int, Field(ge=-(2**63), lt=2**63)] | str | bool
+    """A number, a text or a flag."""
+
+
+class AmqpExchange(Frozen):
+    """An exchange."""
+
+    name: str
+    """Name."""
+    type: Literal["topic", "direct", "fanout"]
+    """Rule by which the exchange chooses queues."""
+    durable: bool
+    """True if the exchange survives a restart of the broker."""
+    arguments: tuple[AmqpArgument, ...] = ()
+    """Further arguments."""
+
+
+class AmqpWord(Frozen):
+    """Acknowledgements without further options."""
+
+    kind: Literal["each", "none", "never"]
+    """`each`: one for each delivery; `none`: the consumer needs none; `never`: clients send
+    none."""
+
+
+class AmqpMultiple(Frozen):
+    """One acknowledgement for several deliveries."""
+
+    kind: Literal["multiple"] = "multiple"
+    every: Annotated[int, Field(ge=1, le=U32_MAX)]
+    """Number of deliveries."""
+
+
+class AmqpLate(Frozen):
+    """An acknowledgement for each delivery, later."""
+
+    kind: Literal["late"] = "late"
+    delay_ns: PositiveU62
+    """Time from a delivery to its acknowledgement, in nanoseconds."""
+
+
+AmqpAcknowledgement = AmqpWord | AmqpMultiple | AmqpLate
+
+
+class AmqpQueue(Frozen):
+    """The queue of a subscription."""
+
+    name: Template
+    """Template of the name; empty: the broker names it."""
+    type: Literal["classic", "quorum", "stream"]
+    """Type of the queue."""
+    durable: bool
+    """True if the queue survives a restart of the broker."""
+    exclusive: bool
+    """True if the queue belongs to one connection."""
+    auto_delete: bool
+    """True if the broker deletes the queue with its last consumer."""
+    arguments: tuple[AmqpArgument, ...] = ()
+    """Further arguments."""
+    prefetch: U16 = 0
+    """Most unacknowledged deliveries of a client; 0: no limit."""
+    acknowledge: Annotated[AmqpAcknowledgement, Field(discriminator="kind")]
+    """Acknowledgements of deliveries."""
+    refused: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of first deliveries that clients refuse, so that they come again."""
+
+
+class AmqpProtocol(Frozen):
+    """Options of clients of AMQP 0-9-1."""
+
+    kind: Literal["amqp"] = "amqp"
+    connection_name: Template
+    """Template of the name under which the broker lists a connection."""
+    virtual_host: Template
+    """Template of the virtual host."""
+    mechanism: Literal["plain", "external"] = "plain"
+    """Login: user name and password, or the certificate of the client."""
+    channels: Annotated[int, Field(ge=1, le=U16_MAX)] = 1
+    """Channels of a connection, which publications and subscriptions have in turn."""
+    exchanges: tuple[AmqpExchange, ...] = ()
+    """Exchanges that each client declares, in this order."""
+    queues: tuple[AmqpQueue, ...] = ()
+    """Queues of the subscriptions, one for each in their order."""
+    mandatory: tuple[bool, ...] = ()
+    """True for publications whose messages the broker returns if no queue takes them."""
+    persistent: tuple[bool, ...] = ()
+    """True for publications whose messages a durable queue writes to the disk."""
+
+    @property
+    def keeps_session(self) -> bool:
+        """True if queues keep the messages of clients that are away."""
+        return any(q.type != "stream" and not (q.exclusive or q.auto_delete) for q in self.queues)
+
+    @property
+    def name(self) -> Literal["amqp"]:
+        """Protocol, as results and reports name it."""
+        return "amqp"
+
+    def without_secrets(self) -> AmqpProtocol:
+        """Returns the same: there are no secrets."""
+        return self
+
+
+Protocol = Annotated[Mqtt | Zmtp | NatsProtocol | AmqpProtocol, Field(discriminator="kind")]
 
 
 class PlannedSubscription(Frozen):

@@ -15,6 +15,9 @@ class ReasonFamily(Enum):
     FILTER = "nothing: the broker refuses a filter"
     ASKING = "a connection, or nothing: a filter is left out for a limit of the broker"
     STORE = "nothing: JetStream refuses a message, a stream or a consumer"
+    REPLY = "an attempt or a connection, or nothing: a broker of AMQP refuses a queue or a message"
+    NACK = "nothing: a broker of AMQP refuses a message"
+    RETURN = "nothing: a message comes back, since no queue takes it"
     MESSAGE = "nothing: a message is left out for a limit of the broker"
     BREACH = "nothing: the peer breaks a rule, and the connection continues"
     EXPIRY = "nothing: a retained message has a wrong Message Expiry Interval"
@@ -212,6 +215,85 @@ class Reason(StrEnum):
     JETSTREAM_STORE_FAILED = "jetstream_store_failed", ReasonFamily.STORE
     JETSTREAM_FILTER_OUTSIDE_STREAM = "jetstream_filter_outside_stream", ReasonFamily.STORE
     JETSTREAM_OTHER = "jetstream_other", ReasonFamily.STORE
+    AMQP_CONTENT_TOO_LARGE = (
+        "amqp_content_too_large",
+        ReasonFamily.REPLY,
+        "reply code 311: the messages are larger than the broker takes",
+    )
+    AMQP_NO_ROUTE = (
+        "amqp_no_route",
+        ReasonFamily.RETURN,
+        "reply code 312: no queue is bound to the exchange with a key that fits, and the messages "
+        "are mandatory: look whether subscribers are connected",
+    )
+    AMQP_NO_CONSUMERS = "amqp_no_consumers", ReasonFamily.RETURN
+    AMQP_CONNECTION_FORCED = (
+        "amqp_connection_forced",
+        ReasonFamily.REPLY,
+        "reply code 320: an operator or the end of the broker closed the connections",
+    )
+    AMQP_INVALID_PATH = "amqp_invalid_path", ReasonFamily.REPLY
+    AMQP_ACCESS_REFUSED = (
+        "amqp_access_refused",
+        ReasonFamily.REPLY,
+        "reply code 403: the user may not do this in the virtual host: rabbitmqctl "
+        "set_permissions -p VHOST USER '.*' '.*' '.*' allows it",
+    )
+    AMQP_NOT_FOUND = (
+        "amqp_not_found",
+        ReasonFamily.REPLY,
+        "reply code 404: an exchange or a queue does not exist: write the exchange under "
+        "topology.exchanges, so that clients declare it",
+    )
+    AMQP_RESOURCE_LOCKED = (
+        "amqp_resource_locked",
+        ReasonFamily.REPLY,
+        "reply code 405: another connection has the queue for itself: write {n} in its name, or "
+        "exclusive: false",
+    )
+    AMQP_PRECONDITION_FAILED = (
+        "amqp_precondition_failed",
+        ReasonFamily.REPLY,
+        "reply code 406: the broker has an exchange or a queue of this name with other settings, "
+        "or does not take these: the text of the broker names the setting; write the same in the "
+        "scenario, or delete the old one",
+    )
+    AMQP_FRAME_ERROR = "amqp_frame_error", ReasonFamily.REPLY
+    AMQP_SYNTAX_ERROR = "amqp_syntax_error", ReasonFamily.REPLY
+    AMQP_COMMAND_INVALID = "amqp_command_invalid", ReasonFamily.REPLY
+    AMQP_CHANNEL_ERROR = "amqp_channel_error", ReasonFamily.REPLY
+    AMQP_UNEXPECTED_FRAME = "amqp_unexpected_frame", ReasonFamily.REPLY
+    AMQP_RESOURCE_ERROR = "amqp_resource_error", ReasonFamily.REPLY
+    AMQP_NOT_ALLOWED = (
+        "amqp_not_allowed",
+        ReasonFamily.REPLY,
+        "reply code 530: the virtual host does not exist, its limits are reached, or the user may "
+        "not use it: rabbitmqctl add_vhost VHOST makes it; a run makes those of a RabbitMQ that "
+        "it starts",
+    )
+    AMQP_NOT_IMPLEMENTED = (
+        "amqp_not_implemented",
+        ReasonFamily.REPLY,
+        "reply code 540: the broker does not have what a queue or a consumer asks for: the text of "
+        "the broker names it",
+    )
+    AMQP_INTERNAL_ERROR = (
+        "amqp_internal_error",
+        ReasonFamily.REPLY,
+        "reply code 541: the broker failed; its log says more",
+    )
+    AMQP_OTHER = "amqp_other", ReasonFamily.REPLY
+    NACKED = (
+        "nacked",
+        ReasonFamily.NACK,
+        "the broker refused messages with basic.nack: a queue is full and has overflow: "
+        "reject-publish, or could not store them; its log says more",
+    )
+    CONSUMER_CANCELLED = (
+        "consumer_cancelled",
+        ReasonFamily.CONNECTION,
+        "the broker ended consumers: their queue was deleted, or its node has failed",
+    )
     BAD_PROTOCOL_VERSION = (
         "bad_protocol_version",
         ReasonFamily.ATTEMPT,

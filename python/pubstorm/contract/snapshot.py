@@ -80,6 +80,18 @@ class Counters(Value):
     """Messages that were due and not sent."""
     receive_maximum_waits_total: Count = 0
     """Times that the next message of a client waited for the Receive Maximum of the broker."""
+    returned_total: Count = 0
+    """Mandatory messages of AMQP that came back, since no queue took them: `basic.return`."""
+    redelivered_total: Count = 0
+    """Deliveries of AMQP that the broker had begun before: the redelivered flag."""
+    requeued_total: Count = 0
+    """Deliveries of AMQP that clients refused, so that they come again. The ledger has only the
+    later deliveries."""
+    blocked_total: Count = 0
+    """Times that a broker of AMQP blocked the publications of a client: `connection.blocked`, or
+    `channel.flow`."""
+    blocked_ns: Count = 0
+    """Time for which publications of clients were blocked, in nanoseconds, over all clients."""
     requests_total: Count = 0
     """Messages sent that request an answer."""
     answers_total: Count = 0

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Annotated
+from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -108,13 +109,30 @@ class NatsTarget(Target):
         return CAPABILITIES["nats"]
 
 
+class AmqpTarget(Target):
+    """The address of a broker that already runs, for clients of AMQP."""
+
+    virtual_host: str = Field(exclude=True)
+    """Virtual host of populations without one."""
+
+    def __str__(self) -> str:
+        host = "" if self.virtual_host == "/" else f"/{quote(self.virtual_host, safe='')}"
+        return f"{'amqps' if self.tls else 'amqp'}://{self.host_in_url}:{self.port}{host}"
+
+    @property
+    def can(self) -> Capabilities:
+        """Abilities of its protocol."""
+        return CAPABILITIES["amqp"]
+
+
 def parse_target(text: object) -> Target:
     """The address in `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, over WebSocket
     `ws://HOST[:PORT][/PATH]` and `wss://`, over QUIC `quic://HOST[:PORT]`, for a NATS server
-    `nats://HOST[:PORT]`, or for a publisher of ZeroMQ `zmq://HOST:PORT`."""
+    `nats://HOST[:PORT]`, for clients of AMQP `amqp://HOST[:PORT][/VHOST]`, or for a publisher of
+    ZeroMQ `zmq://HOST:PORT`."""
     found = _URL.fullmatch(text.strip()) if isinstance(text, str) else None
     scheme = found["scheme"] if found is not None else ""
-    if found is None or (not scheme.startswith("ws") and found["path"] not in {"", "/"}):
+    if found is None or (not scheme.startswith(WITH_PATH) and found["path"] not in {"", "/"}):
         raise UnfitError(text, f"is {TARGET_ALLOWED}", _target_hint(text))
     if scheme == "zmq" and not found["port"]:
         raise UnfitError(text, "is zmq://HOST:PORT", "publishers of ZeroMQ have no usual port")
@@ -130,6 +148,9 @@ def parse_target(text: object) -> Target:
         return PublisherTarget(host=host, port=port)
     if scheme in {"nats", "natss"}:
         return NatsTarget(host=host, port=port, tls=scheme in UNDER_TLS)
+    if scheme.startswith("amqp"):
+        own = _virtual_host(found["path"], text)
+        return AmqpTarget(host=host, port=port, tls=scheme in UNDER_TLS, virtual_host=own)
     path = found["path"] if found["path"].startswith("/") else f"/{found['path']}"
     websocket = path if scheme.startswith("ws") else None
     quic = scheme == "quic"
@@ -143,7 +164,11 @@ def parse_targets(value: object) -> tuple[Target, ...]:
             raise UnfitError(value, f"is {TARGET_ALLOWED}, or a list of them")
         targets = tuple(parse_target(item) for item in value)
         if len({target.can.title for target in targets}) > 1:
-            raise UnfitError(value, "are targets of one protocol: zmq://, nats://, or of MQTT")
+            allowed = "are targets of one protocol: zmq://, nats://, amqp://, or of MQTT"
+            raise UnfitError(value, allowed)
+        if len({getattr(target, "virtual_host", "") for target in targets}) > 1:
+            hint = 'write virtual_host: "vh-{n}" in a population'
+            raise UnfitError(value, "are targets with one virtual host", hint)
         return targets
     return (parse_target(value),)
 
@@ -191,6 +216,14 @@ def _with_zone(address: str, zone: str, shown: object) -> str:
     return f"{address}%{zone}"
 
 
+def _virtual_host(path: str, shown: object) -> str:
+    """Returns the virtual host in the path of an address. Raises UnfitError if it is none."""
+    found = unquote(path.removeprefix("/"))
+    if found not in {"", "/"} and set(found) & {"/", "?", "{", "}"}:
+        raise UnfitError(shown, "is a virtual host without slashes after the port, or %2F")
+    return found or "/"
+
+
 def _target_hint(text: object) -> str | None:
     if not isinstance(text, str):
         return None
@@ -207,8 +240,8 @@ def _target_hint(text: object) -> str | None:
     if known is None:
         return (
             "this version speaks MQTT (mqtt://, under TLS mqtts://), MQTT over WebSocket (ws://, "
-            "under TLS wss://), MQTT over QUIC (quic://), NATS (nats://, under TLS natss://) and "
-            "ZeroMQ (zmq://)"
+            "under TLS wss://), MQTT over QUIC (quic://), NATS (nats://, under TLS natss://), "
+            "AMQP 0-9-1 (amqp://, under TLS amqps://) and ZeroMQ (zmq://)"
         )
     if "@" in rest:
         return "write username and password as keys: of the population, or of the source"
@@ -216,7 +249,7 @@ def _target_hint(text: object) -> str | None:
         return f"write {known}://{rest}"
     if scheme.startswith("ws"):
         return "a path has no spaces and no #: write %20 and %23"
-    return "only ws:// and wss:// have a path" if "/" in rest.rstrip("/") else None
+    return "only ws://, wss:// and amqp:// have a path" if "/" in rest.rstrip("/") else None
 
 
 DEFAULT_PORT = 1883
@@ -229,23 +262,28 @@ DEFAULT_PORTS = {
     **{"mqtt": DEFAULT_PORT, "mqtts": DEFAULT_TLS_PORT, "ws": 80, "wss": 443},
     "quic": QUIC_PORT,
     **{"nats": NATS_PORT, "natss": NATS_PORT},
+    **{"amqp": 5672, "amqps": 5671},
 }
-UNDER_TLS = frozenset({"mqtts", "wss", "quic", "natss"})
+UNDER_TLS = frozenset({"mqtts", "wss", "quic", "natss", "amqps"})
+WITH_PATH = ("ws", "amqp")
+"""Beginnings of schemes whose addresses have a path."""
 ZMQ_SCHEME = "zmq://"
 NATS_SCHEMES = ("nats://", "natss://")
+AMQP_SCHEMES = ("amqp://", "amqps://")
 TARGET_ALLOWED = (
-    "mqtt[s]://HOST[:PORT], ws[s]://HOST[:PORT][/PATH], quic://HOST[:PORT], nats[s]://HOST[:PORT] "
-    "or zmq://HOST:PORT"
+    "mqtt[s]://HOST[:PORT], ws[s]://HOST[:PORT][/PATH], quic://HOST[:PORT], "
+    "nats[s]://HOST[:PORT], amqp[s]://HOST[:PORT][/VHOST] or zmq://HOST:PORT"
 )
 SOURCES_MAX = 4096
 SOURCES_ALLOWED = 'is "auto", or addresses and ranges such as 127.0.0.1-127.0.0.8'
 
 _SCHEMES = {
     **{scheme: scheme for scheme in ("mqtt", "mqtts", "ws", "wss", "quic", "zmq", "nats", "natss")},
+    **{scheme: scheme for scheme in ("amqp", "amqps")},
     **{"ssl": "mqtts", "tls": "mqtts", "http": "ws", "https": "wss"},
 }
 _URL = re.compile(
-    r"(?P<scheme>mqtts?|wss?|quic|zmq|natss?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)"
+    r"(?P<scheme>mqtts?|wss?|quic|zmq|natss?|amqps?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)"
     r"(?:%25(?P<zone>[A-Za-z0-9._~-]{1,15}))?\]"
     r"|(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?))(?::(?P<port>\d{1,6}))?"
     r"(?P<path>(?:[/?][!-\"$-~]*)?)",

@@ -26,7 +26,7 @@ from pubstorm.scenario.credentials import Tls
 from pubstorm.scenario.data import JSON_VALUE, bins_of
 from pubstorm.scenario.flows import Publication, Replay, Subscription, properties_of
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import ClientLinks, Population, RunParts
+from pubstorm.scenario.populations import ClientLinks, Population
 from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, mean_subscribed_ns, shares_of
 from pubstorm.scenario.topology import WEBSOCKET_PATH
 
@@ -214,7 +214,7 @@ def _population(
     responds = population.responds
     victim = population.takes_over
     client_id = _client_id(scenario, whole, population)
-    around = RunParts(scenario.publisher_of(played.population), scenario.topology.streams)
+    around = scenario.around(played.population)
     headers = tuple(plan.Header(name=n, value=value) for n, value in population.headers.items())
     return plan.PlannedPopulation(
         name=played.name,
@@ -247,11 +247,15 @@ def _population(
         takes_over=None if victim is None else [*shares_of(scenario)].index(victim),
         subscriptions=tuple(
             protocol.PlannedSubscription(
-                filter=each.filter, **_alike(each, Subscription, protocol.PlannedSubscription)
+                filter=played.population.filter_of(each, around),
+                **_alike(each, Subscription, protocol.PlannedSubscription),
             )
             for each in played.population.filters
         ),
-        publications=tuple(_publication(each, played) for each in played.population.flows),
+        publications=tuple(
+            _publication(each, played, played.population.topic_of(each, around))
+            for each in played.population.flows
+        ),
         responds=None
         if responds is None
         else plan.PlannedResponds(qos=responds.qos, bytes=responds.size),
@@ -334,8 +338,11 @@ def _flapping(scenario: Scenario, played: PopulationShare) -> plan.PlannedFlappi
     )
 
 
-def _publication(publication: Publication, played: PopulationShare) -> protocol.PlannedPublication:
+def _publication(
+    publication: Publication, played: PopulationShare, topic: str
+) -> protocol.PlannedPublication:
     planned = {
+        "topic": topic,
         "pace": _pace(publication),
         "payload": _recorded(publication, played) or _payload(publication),
         "properties": tuple(properties_of(publication)),

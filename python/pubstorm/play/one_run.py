@@ -218,7 +218,7 @@ class _Run:
                 load = self._refused(plan)
             else:
                 load = await self._load(plan, topology)
-                await self._clean(clean_start, load.assembly)
+            await self._clean(clean_start, load.assembly)
         return RunOutput(
             assembly=load.assembly,
             tracks=load.tracks,
@@ -277,6 +277,7 @@ class _Run:
         plan = topology.keys.equip(
             placed_plan(scenario, self.provisional, targets, run_tag=secrets.randbits(32))
         )
+        await topology.provide(plan)
         text = plan.without_secrets().model_dump_json(indent=2) + "\n"
         self.info.directory.write(PLAN_FILE, text)
         return plan
@@ -443,14 +444,15 @@ class _Run:
         """Removes what the run left, unless a further signal ends the clean-up."""
         peaks, everybody = assembly.timeline.peaks(), range(len(assembly.plan.populations))
         was_connected = any(peaks.of([index], "connected") for index in everybody)
-        if not clean_start.has_work_after or not was_connected:
-            return
-        self.info.live.note("removing what this run left on the broker")
         self.interruption.forget()
         log = self.info.directory.logs / "clean.log"
         try:
-            removed = await self.interruption.unless(clean_start.after(engine_path(), log))
-            self.stale_state.extend(removed)
+            deleted = await self.interruption.unless(clean_start.delete_names())
+            self.stale_state.extend(deleted)
+            if clean_start.has_work_after and was_connected:
+                self.info.live.note("removing what this run left on the broker")
+                removed = await self.interruption.unless(clean_start.after(engine_path(), log))
+                self.stale_state.extend(removed)
         except PubstormError:
             self.stale_state.append(clean_start.interrupted())
 

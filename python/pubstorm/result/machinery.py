@@ -520,9 +520,11 @@ class StaleState(Value):
     """The broker."""
     when: Literal["before", "after"]
     """Before the run, or after it."""
-    what: Literal["retained", "sessions", "queued", "unknown"]
+    what: Literal["retained", "sessions", "queued", "declared", "cleared", "unknown"]
     """Retained messages that this run's clients would get or that its topics have; sessions of
-    this run's client identifiers; messages queued for them; or it could not be looked for."""
+    this run's client identifiers; messages queued for them; exchanges and queues that this run's
+    clients declare; such ones that a killed run had left and that were deleted; or it could not be
+    looked for."""
     total: int
     """Number of them."""
     text: str

@@ -172,7 +172,7 @@ class _Course:
         played.doing["awaits wills"] |= {
             name
             for name in there - removed
-            if any(_may_match(self._population(name), will) for will in wills)
+            if any(self._may_match(self._population(name), will) for will in wills)
         }
         for change in stage.changes:
             self.planned.change(change)
@@ -199,12 +199,16 @@ class _Course:
     def _matching(self) -> Mapping[str, tuple[set[str], bool]]:
         """The shares with publications that each share may receive, and True if it may receive
         wills."""
-        flows = [(n, topic) for n in self.shares for topic in _topics(self._population(n))]
+        flows = [(n, topic) for n in self.shares for topic in self._topics(self._population(n))]
         wills = self._wills_of(self.shares)
         return {
             name: (
-                {publisher for publisher, topic in flows if _may_match(each.population, topic)},
-                any(_may_match(each.population, will) for will in wills),
+                {
+                    publisher
+                    for publisher, topic in flows
+                    if self._may_match(each.population, topic)
+                },
+                any(self._may_match(each.population, will) for will in wills),
             )
             for name, each in self.shares.items()
         }
@@ -217,6 +221,21 @@ class _Course:
             for each in populations
             if isinstance(each, MqttClients) and each.will is not None and each.end != "disconnect"
         ]
+
+    def _may_match(self, population: Population, topic: str) -> bool:
+        """Returns True if a filter of a population may match a topic in the words of MQTT. Prefixes
+        are not compared."""
+        names, around = population.can.names, self.scenario.around(population)
+        return names is None or any(
+            may_match(names.twin(population.topic_of(each, around)), topic)
+            for each in population.filters
+        )
+
+    def _topics(self, population: Population) -> list[str]:
+        """Returns the topics of the publications, in the words of MQTT."""
+        names, around = population.can.names, self.scenario.around(population)
+        topics = [population.topic_of(each, around) for each in population.flows]
+        return topics if names is None else [*map(names.twin, topics)]
 
     def _active(self) -> set[str]:
         return {name for name in self.shares if self.planned.most([name]) > 0}
@@ -255,21 +274,6 @@ def _subjects(
     for whole in dict.fromkeys(shares[name].whole for name in wanted):
         parts = [name for name, each in shares.items() if each.whole == whole]
         yield from [whole] if {*parts} <= {*wanted} else (n for n in parts if n in wanted)
-
-
-def _may_match(population: Population, topic: str) -> bool:
-    """Returns True if a filter of a population may match a topic of MQTT, or the twin of a subject.
-    Prefixes are not compared."""
-    names = population.can.names
-    return names is None or any(
-        may_match(names.twin(each.topic), topic) for each in population.filters
-    )
-
-
-def _topics(population: Population) -> list[str]:
-    """Returns the topics of the publications; of subjects, the twins in MQTT."""
-    names = population.can.names
-    return [each.topic if names is None else names.twin(each.topic) for each in population.flows]
 
 
 def _may_lose(population: Population) -> bool:

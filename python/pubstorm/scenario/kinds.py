@@ -18,9 +18,10 @@ from pubstorm.contract.protocol import (
     Property,
     Zmtp,
 )
-from pubstorm.contract.target import NATS_SCHEMES, ZMQ_SCHEME
+from pubstorm.contract.target import AMQP_SCHEMES, NATS_SCHEMES, ZMQ_SCHEME
 from pubstorm.quantities import SECOND_NS, write_duration
 from pubstorm.scenario.addresses import ProxyProtocol
+from pubstorm.scenario.amqp import AmqpClients
 from pubstorm.scenario.base import AnyOf, Part
 from pubstorm.scenario.credentials import Authentication, Headers, Tls
 from pubstorm.scenario.document import At, Finding, Path
@@ -280,15 +281,15 @@ class NatsClients(Simulated):
         """True if the server keeps durable consumers."""
         return any(each.stream is not None for each in self.subscriptions)
 
-    def named_streams(self) -> Iterator[tuple[Path, str]]:
+    def named_stores(self) -> Iterator[tuple[Path, str, str]]:
         """Yields the streams of its flows, those of shares too, each with its place."""
         for path, part in self._parts():
             for key in ("subscriptions", "publications"):
                 for number, each in enumerate(getattr(part, key) or ()):
                     if each.stream is not None:
-                        yield (*path, key, number, "stream"), each.stream
+                        yield (*path, key, number, "stream"), "stream", each.stream
 
-    def rules_of_drain(self, drain_ns: int, /) -> Iterator[Finding]:
+    def rules_within(self, around: RunParts, /) -> Iterator[Finding]:
         """Yields subscriptions with a stream beside others without, flapping with a stream, and
         deliveries that come again only after the drain."""
         for path, part in self._parts():
@@ -304,9 +305,9 @@ class NatsClients(Simulated):
                 hint = "a durable consumer keeps the messages of a client that is not subscribed"
                 yield (*path, "flapping"), message, hint
             for number, each in enumerate(subscriptions):
-                if each.stream is not None and each.ack_wait >= drain_ns:
+                if each.stream is not None and each.ack_wait >= around.drain_ns:
                     message = f"found {write_duration(each.ack_wait)}, allowed is less than the "
-                    message += f"drain of {write_duration(drain_ns)}"
+                    message += f"drain of {write_duration(around.drain_ns)}"
                     hint = "a message that comes again after the drain would count as lost"
                     yield (*path, "subscriptions", number, "ack_wait"), message, hint
 
@@ -487,7 +488,7 @@ def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the values of a scenario in which each population has its kind.
 
     A population with the key `publisher` is one of publishers. Others speak MQTT unless they
-    connect to such a population, to a target of ZeroMQ or NATS, or have `protocol: nats`.
+    connect to such a population, to a target of another protocol, or name one as `protocol`.
     """
     root = At(data)
     populations = root["populations"]
@@ -497,7 +498,7 @@ def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
     brokers = {each.path[-1] for each in root["topology"]["brokers"].named()}
     target = root[TARGET].data
     first = target[0] if isinstance(target, list) and target else target
-    at_nats = isinstance(first, str) and first.strip().startswith(NATS_SCHEMES)
+    at_target = next((k for k, s in SCHEMES.items() if str(first).strip().startswith(s)), None)
     if isinstance(first, str) and first.strip().startswith(ZMQ_SCHEME):
         publishers.add(TARGET)
     else:
@@ -510,8 +511,9 @@ def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
         says_so = "subscriber" in population or "high_water_mark" in population
         if "publisher" in population:
             return PUBLISHERS
-        if population["protocol"].data == "nats" or (at_nats and place == TARGET):
-            return NATS
+        spoken = PROTOCOLS.get(str(population["protocol"].data))
+        if kind := spoken or (at_target if place == TARGET else None):
+            return kind
         if place in publishers or (place not in brokers and says_so):
             is_real = population["subscriber"].data == "libzmq"
             return SOCKETS if is_real else SUBSCRIBERS
@@ -530,6 +532,7 @@ def _kind_of(value: object) -> str:
         return value.kind
     kinds = {
         NatsClients: NATS,
+        AmqpClients: AMQP,
         StartedPublishers: PUBLISHERS,
         SimulatedSubscribers: SUBSCRIBERS,
         RealSubscribers: SOCKETS,
@@ -539,12 +542,18 @@ def _kind_of(value: object) -> str:
 
 MQTT = "MQTT clients"
 NATS = "NATS clients"
+AMQP = "AMQP clients"
 PUBLISHERS = "ZeroMQ publishers"
 SUBSCRIBERS = "simulated subscribers of ZeroMQ"
 SOCKETS = "real sockets of ZeroMQ"
+PROTOCOLS = {"nats": NATS, "amqp": AMQP}
+"""Kinds by the key `protocol`."""
+SCHEMES = {NATS: NATS_SCHEMES, AMQP: AMQP_SCHEMES}
+"""Beginnings of addresses, by the kind of the populations there."""
 AnyPopulation = Annotated[
     Annotated[MqttClients, Tag(MQTT)]
     | Annotated[NatsClients, Tag(NATS)]
+    | Annotated[AmqpClients, Tag(AMQP)]
     | Annotated[StartedPublishers, Tag(PUBLISHERS)]
     | Annotated[SimulatedSubscribers, Tag(SUBSCRIBERS)]
     | Annotated[RealSubscribers, Tag(SOCKETS)],

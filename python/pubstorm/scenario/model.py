@@ -33,9 +33,10 @@ from pubstorm.scenario.fields import (
 from pubstorm.scenario.fleet import ScenarioFleet
 from pubstorm.scenario.kinds import AnyPopulation, StartedPublishers, with_kinds
 from pubstorm.scenario.monitors import Monitors, Profile
-from pubstorm.scenario.populations import Population, Simulated
+from pubstorm.scenario.populations import TARGET, Population, RunParts, Simulated
 from pubstorm.scenario.series import Search, Sweep, TableColumn, Variation
 from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
+from pubstorm.scenario.stores import MAIN
 from pubstorm.scenario.topology import ScenarioTopology
 
 
@@ -58,7 +59,8 @@ class Scenario(Part):
     target: Targets = ()
     """Brokers that clients connect to: `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, over
     WebSocket `ws://HOST[:PORT][/PATH]` or `wss://HOST[:PORT][/PATH]`, over QUIC
-    `quic://HOST[:PORT]`, or a list; or publishers of ZeroMQ that already run, `zmq://HOST:PORT`.
+    `quic://HOST[:PORT]`, for AMQP `amqp://HOST[:PORT][/VHOST]`, or a list; or publishers of ZeroMQ
+    that already run, `zmq://HOST:PORT`.
     Client c of a population goes to target c modulo their number. `addresses` chooses among the
     addresses of a name. Not needed if the topology starts brokers; with bridges it can be the
     broker that they lead to."""
@@ -167,6 +169,20 @@ class Scenario(Part):
         at = population.attached_to
         publisher = None if at is None else self.populations.get(at.brokers)
         return publisher if isinstance(publisher, StartedPublishers) else None
+
+    def around(self, population: Population) -> RunParts:
+        """Returns the parts of the run that the clients of a population depend on."""
+        at, topology = population.attached_to, self.topology
+        return RunParts(
+            publishers=self.publisher_of(population),
+            streams=topology.streams,
+            exchanges=topology.exchanges,
+            populations=self.populations,
+            drain_ns=self.drain,
+            is_at_target=bool(self.target) and (at is None or at.brokers == TARGET),
+            federates=topology.federates,
+            virtual_host=getattr(next(iter(self.target), None), "virtual_host", MAIN),
+        )
 
     _source_text: str = PrivateAttr(default="")
     _source: ScenarioText | None = PrivateAttr(default=None)

@@ -45,10 +45,11 @@ from pubstorm.scenario.fields import (
     SmallCount,
 )
 from pubstorm.scenario.flows import (
+    Publication,
     Subscription,
     Traffic,
 )
-from pubstorm.scenario.topology import Stream
+from pubstorm.scenario.stores import MAIN, Exchange, Stream
 
 CARRIED_BYTES_MAX = 448 << 10
 """Bytes that the rate of a link carries in its delay at most: the engine holds them."""
@@ -292,6 +293,18 @@ class RunParts:
     """Publishers of the run that the clients connect to."""
     streams: Mapping[str, Stream]
     """Streams of JetStream that clients create."""
+    exchanges: Mapping[str, Exchange]
+    """Exchanges of AMQP that clients declare."""
+    populations: Mapping[str, Population]
+    """All populations."""
+    drain_ns: int
+    """Longest wait for messages in flight, in nanoseconds."""
+    is_at_target: bool
+    """True if some of the clients connect to a broker that already runs."""
+    federates: bool
+    """True if the run's broker gives messages of other virtual hosts to its own one."""
+    virtual_host: str = MAIN
+    """Virtual host that the targets name."""
 
 
 class Population(Traffic, Variant):
@@ -331,13 +344,21 @@ class Population(Traffic, Variant):
         """Returns the options of the protocol in the plan. `name` is the template of the clients'
         names."""
 
-    def named_streams(self) -> Iterator[tuple[Path, str]]:
-        """Yields the streams that its flows name, each with its place."""
+    def named_stores(self) -> Iterator[tuple[Path, str, str]]:
+        """Yields the streams and exchanges that its flows name, each with place and noun."""
         yield from ()
 
-    def rules_of_drain(self, _drain_ns: int, /) -> Iterator[Finding]:
-        """Yields what does not go with the streams of its flows, and with the drain of the run."""
+    def rules_within(self, _around: RunParts, /) -> Iterator[Finding]:
+        """Yields what does not go with the rest of the run."""
         yield from ()
+
+    def topic_of(self, flow: Subscription | Publication, _around: RunParts, /) -> str:
+        """Returns the topic of a flow in the plan, without its group."""
+        return flow.topic
+
+    def filter_of(self, subscription: Subscription, _around: RunParts, /) -> str:
+        """Returns the filter of a subscription in the plan."""
+        return subscription.filter
 
     @property
     def is_publisher(self) -> bool:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from pubstorm.contract.protocol import REPLICAS_MAX, PlannedStream
 from pubstorm.contract.template import Template
 from pubstorm.contract.template import VariableKind as TemplateKind
 from pubstorm.quantities import SECOND_NS, UnfitError, describe, write_duration
@@ -35,11 +34,11 @@ from pubstorm.scenario.fields import (
     QoS,
     ShareBelowOne,
     SmallCount,
-    SubjectFilter,
     Text,
     TopicFilter,
     Words,
 )
+from pubstorm.scenario.stores import DeclaredName, Exchange, Stream
 
 EMBEDDED_OPTIONS = (
     "max-connections",
@@ -278,6 +277,8 @@ class Mosquitto(InstalledBroker):
 class Rabbitmq(InstalledBroker):
     """RabbitMQ, which has to be installed. Its settings are lines of `rabbitmq.conf`."""
 
+    SPEAKS: ClassVar[Collection[str]] = ("MQTT", "AMQP")
+    OTHER_PORTS: ClassVar[Collection[str]] = ("amqp",)
     kind: Literal["rabbitmq"]
     """`rabbitmq`."""
     passwords: Flag = False
@@ -524,37 +525,6 @@ class Bridge(Part):
                 yield (key,), f"found a line break in {describe(text)}, allowed is one line", None
 
 
-class Stream(Part):
-    """A stream of JetStream. Each client that uses it creates it at its server, unless it exists
-    with the same settings."""
-
-    subjects: tuple[SubjectFilter, ...] = Field(min_length=1)
-    """Subjects whose messages the stream stores, with `*` and `>`."""
-    storage: Literal["file", "memory"] = "file"
-    """Place of the messages."""
-    replicas: SmallCount = 1
-    """Number of servers that store each message, at most 5."""
-
-    def planned(self, name: str) -> PlannedStream:
-        """Returns the stream in a plan."""
-        return PlannedStream(
-            name=name,
-            subjects=self.subjects,
-            in_memory=self.storage == "memory",
-            replicas=self.replicas,
-        )
-
-    def rules(self) -> Iterator[Finding]:
-        """Yields subjects that depend on a client, and more replicas than a server has."""
-        for number, subject in enumerate(self.subjects):
-            if Template.parse(subject).variables:
-                message = f"found {describe(subject)}, allowed is a subject without variables"
-                yield ("subjects", number), message, "write * for a token that varies"
-        if self.replicas > REPLICAS_MAX:
-            message = f"found {self.replicas}, allowed are 1 to {REPLICAS_MAX}"
-            yield ("replicas",), message, None
-
-
 class ScenarioTopology(Part):
     """The brokers that the run itself starts and stops, the services beside them and the bridges
     between them."""
@@ -567,6 +537,8 @@ class ScenarioTopology(Part):
     """Bridges by name."""
     streams: Mapping[Name, Stream] = Field(default_factory=dict)
     """Streams of JetStream by name. Leave out a stream that a target has already."""
+    exchanges: Mapping[DeclaredName, Exchange] = Field(default_factory=dict)
+    """Exchanges of AMQP by name. Leave out an exchange that a target has already."""
     hosts_timeout: HostsTimeout = 5 * SECOND_NS
     """On a cluster: silence after which a host of brokers, services or publishers counts as lost,
     with all that the run has started on it. Hosts whose processors are full need a longer time."""
@@ -578,6 +550,16 @@ class ScenarioTopology(Part):
     def is_joined(self) -> bool:
         """True if all targets are one space of topics."""
         return self.joined or any(broker.is_cluster for broker in self.brokers.values())
+
+    @property
+    def federates(self) -> bool:
+        """True if a broker gives messages of other virtual hosts to its own one."""
+        return any(
+            isinstance(broker, Rabbitmq)
+            and broker.federation is not None
+            and broker.federation.direction != "in"
+            for broker in self.brokers.values()
+        )
 
     @property
     def networks(self) -> tuple[ScenarioNetwork, ...]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pubstorm.contract.offered_load import virtual_hosts
+from pubstorm.contract.plan import Plan
 from pubstorm.contract.target import Target
 from pubstorm.errors import TopologyError
 from pubstorm.host.machine import Hosts, Machine, OneHost
@@ -147,6 +149,12 @@ class Topology:
             (b, self._spec.brokers[b.place.group].restart) for b in self._brokers
         )
         self._supervision.watch((service, None) for service in self.services.servers)
+
+    async def provide(self, plan: Plan) -> None:
+        """Makes the virtual hosts of a plan's clients at the brokers, which run."""
+        for index, broker in enumerate(self._brokers, len(self._targets)):
+            if hosts := virtual_hosts(plan, index):
+                await broker.provide(hosts)
 
     async def stop(self) -> None:
         """Stops every broker and then every service; none is left when it returns, nor any of their

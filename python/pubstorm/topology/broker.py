@@ -509,6 +509,9 @@ class BrokerProcess(ServerProcess):
         """Returns the settings with which it takes its users from a file, and lets no others in."""
         return {}
 
+    async def provide(self, virtual_hosts: Sequence[str]) -> None:
+        """Makes virtual hosts for clients; for brokers that have some."""
+
     async def open_websocket(self) -> bool:
         """Chooses the port for clients over WebSocket. Returns False if they use TCP."""
         if self.place.serves_websocket:

@@ -48,6 +48,7 @@ FOREIGN = {
         "topology.broker",
         "web.monitors",
     },
+    "pika": {"play.clean_start.declared"},
     "pyroute2": {"host.sockets"},
     "redis": {"topology.identities.seeding"},
     "ray": {

@@ -28,7 +28,7 @@ def of_redis(settings: dict[str, Any]) -> list[str]:
 
 
 def of_rabbitmq(settings: dict[str, Any]) -> list[str]:
-    ours = {"mqtt.listeners.tcp.1": "127.0.0.1:4711"}
+    ours = {"mqtt.listeners.tcp.1": "127.0.0.1:4711", "listeners.tcp.pubstorm": "127.0.0.1:4712"}
     return rabbitmq.configuration(settings, ours).splitlines()
 
 
@@ -54,11 +54,11 @@ def of_rabbitmq(settings: dict[str, Any]) -> list[str]:
                 "mqtt.allow_anonymous = false",
                 "mqtt.x = 10",
                 "mqtt.listeners.tcp.1 = 127.0.0.1:4711",
-                "listeners.tcp = none",
+                "listeners.tcp.pubstorm = 127.0.0.1:4712",
             ],
             "mqtt.listeners.tcp.1",
         ),
-        (of_rabbitmq({"listeners.tcp.1": 5672}), ["listeners.tcp.1 = 5672"], "listeners.tcp"),
+        (of_rabbitmq({"listeners.tcp.1": 5672}), ["listeners.tcp.1 = 5672"], "listeners.tcp.1"),
     ],
 )
 def test_settings_of_the_user_win_but_for_the_listener(

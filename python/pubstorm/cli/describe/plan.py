@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from pubstorm.cli.describe import many
+from pubstorm.cli.describe.queues import consumer_words, promised_words
 from pubstorm.contract.commands import change_name, together
 from pubstorm.contract.offered_load import StageLoad
 from pubstorm.contract.plan import (
@@ -23,6 +24,7 @@ from pubstorm.contract.plan import (
     PublishAction,
 )
 from pubstorm.contract.protocol import (
+    AmqpProtocol,
     FixedPayload,
     GaussianPayload,
     HistogramPayload,
@@ -212,19 +214,23 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
     if population.headers:
         names = ", ".join(header.name for header in population.headers)
         yield f"  opens WebSockets with the headers {names}"
-    for subscription in population.subscriptions:
+    for number, subscription in enumerate(population.subscriptions):
         if population.can.names is None:
             prefix = subscription.filter
             topics = f"topics that begin with {prefix}" if prefix else "everything"
             yield f"  subscribes to {topics}"
         elif population.can.has_qos:
             yield f"  subscribes to {subscription.filter} at QoS {subscription.qos}"
+        elif isinstance(population.protocol, AmqpProtocol):
+            yield f"  {consumer_words(population.protocol.queues[number], subscription)}"
         else:
             yield f"  subscribes to {_subject(subscription.filter)}{_durable(population)}"
-    for publication in population.publications:
+    for number, publication in enumerate(population.publications):
         qos = f" at QoS {publication.qos}" if population.can.has_qos else ""
         if publication.qos and not qos:
             qos = ", acknowledged by a stream"
+        if isinstance(population.protocol, AmqpProtocol):
+            qos = promised_words(population.protocol, number, publication)
         yield f"  publishes to {_topics(publication)}: {_publication(publication, qos)}"
 
 
@@ -239,6 +245,10 @@ def _kind(population: PlannedPopulation) -> str:
             return f"{version}{session} session, keep-alive {keep_alive}"
         case NatsProtocol() as nats:
             return f"NATS{'' if nats.echo else ' without echo'}, {heartbeats}"
+        case AmqpProtocol() as amqp:
+            host, channels = amqp.virtual_host, counted(amqp.channels, "channel")
+            login = ", login by certificate" if amqp.mechanism == "external" else ""
+            return f"AMQP, virtual host {host}, {channels}, {heartbeats}{login}"
         case zmtp:
             security = _security(population)
             if population.player != "engine":

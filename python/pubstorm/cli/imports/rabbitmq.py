@@ -1,5 +1,5 @@
-"""Command lines of RabbitMQ's omq (`mqtt`) and PerfTest. PerfTest uses AMQP: its producers,
-consumers, rates and sizes become MQTT, and each other option a comment."""
+"""Command lines of RabbitMQ's omq (`mqtt`) and PerfTest. An option without an equal becomes a
+comment."""
 
 from __future__ import annotations
 
@@ -108,6 +108,14 @@ OMQ = Grammar(
     'pubstorm import omq "omq mqtt --publishers 10 --publish-to sensor/%d --rate 1"',
     ("mqtt", "mqtt-mqtt"),
 )
+ARGUMENTS = "arguments: of a subscription has it"
+BINDINGS = "a queue of a subscription is bound, that of the default exchange is not"
+CHANNELS = "channels: and a publication or subscription for each"
+KEYS = "a range {1..N} in the key"
+LATE = "acknowledge: {after: TIME} makes acknowledgements late"
+PATTERN = 'queue: "NAME-{n}" or {n%N} in it'
+REFUSALS = "refuse: of a subscription is the share of refused deliveries"
+TRANSACTIONS = "confirm: and acknowledge: stand for transactions"
 OWN_TLS = "tls: of a population has the files"
 RECOVERY = "reconnect: of a population has the waits"
 THREADS = "the engine has one thread for each agent"
@@ -132,45 +140,45 @@ PERF_TEST = Grammar(
         "heartbeat": Option("b", "0"),
         "id": Option("d", "perf-test"),
         "cmessages": Option("D", remark="a stage has a time, and not a number of messages"),
-        "type": Option("t", remark=AMQP),
-        "exchange": Option("e", remark=AMQP),
-        "random-routing-key": Option("K", is_flag=True, remark="a range {1..N} in a topic"),
-        "routing-key-cache-size": Option("rkcs", remark="a range {1..N} in a topic"),
-        "skip-binding-queues": Option("sb", is_flag=True, remark=QUEUES),
+        "type": Option("t", "direct"),
+        "exchange": Option("e"),
+        "random-routing-key": Option("K", is_flag=True, remark=KEYS),
+        "routing-key-cache-size": Option("rkcs", remark=KEYS),
+        "skip-binding-queues": Option("sb", is_flag=True, remark=BINDINGS),
         "interval": Option("i", remark="snapshot_interval: is the interval of samples"),
         "slow-start": Option("S", is_flag=True, remark=CONNECTS),
-        "producer-channel-count": Option("X", remark="a client has one connection"),
-        "consumer-channel-count": Option("Y", remark="a client has one connection"),
-        "ptxsize": Option("m", remark=AMQP),
-        "ctxsize": Option("n", remark=AMQP),
+        "producer-channel-count": Option("X", remark=CHANNELS),
+        "consumer-channel-count": Option("Y", remark=CHANNELS),
+        "ptxsize": Option("m", remark=TRANSACTIONS),
+        "ctxsize": Option("n", remark=TRANSACTIONS),
         "confirm-timeout": Option("ct", remark="drain: is the longest wait"),
-        "autoack": Option("a", is_flag=True, remark="qos: 0 of a subscription has no answers"),
-        "multi-ack-every": Option("A", remark=AMQP),
-        "qos": Option("q", remark="receive_maximum: of MQTT 5 limits messages in flight"),
-        "global-qos": Option("Q", remark=AMQP),
-        "flag": Option("f", remark="qos: and retain: of a publication"),
-        "framemax": Option("M", remark=AMQP),
-        "predeclared": Option("p", is_flag=True, remark=QUEUES),
+        "autoack": Option("a", is_flag=True),
+        "multi-ack-every": Option("A", "1"),
+        "qos": Option("q", "0"),
+        "global-qos": Option("Q", remark="prefetch: is that of a queue"),
+        "flag": Option("f"),
+        "framemax": Option("M", remark="the broker proposes the size of a frame"),
+        "predeclared": Option("p", is_flag=True, remark="clients declare what they use"),
         "body": Option("B", remark=BODIES),
-        "body-content-type": Option("T", remark="content_type: with MQTT 5"),
+        "body-content-type": Option("T", remark="headers: of a publication"),
         "json-body": Option("jb", is_flag=True, remark=BODIES),
         "body-field-count": Option("bfc", remark=BODIES),
         "body-count": Option("bc", remark=BODIES),
         "output-file": Option("o", remark=DISPLAY),
-        "auto-delete": Option("ad", remark=QUEUES),
+        "auto-delete": Option("ad", "true"),
         "use-millis": Option("ms", is_flag=True, remark="stamps have nanoseconds"),
-        "queue-args": Option("qa", remark=QUEUES),
-        "consumer-latency": Option("L", remark=SLOW),
+        "queue-args": Option("qa"),
+        "consumer-latency": Option("L", remark=LATE),
         "use-default-ssl-context": Option("udsc", is_flag=True, remark=OWN_TLS),
-        "sasl-external": Option("se", is_flag=True, remark=OWN_TLS),
+        "sasl-external": Option("se", is_flag=True),
         "server-name-indication": Option("sni", remark="tls: {server_name: NAME}"),
-        "queue-pattern": Option("qp", remark="topic: has {n} or a range"),
-        "queue-pattern-from": Option("qpf", remark="topic: has {n} or a range"),
-        "queue-pattern-to": Option("qpt", remark="topic: has {n} or a range"),
+        "queue-pattern": Option("qp", remark=PATTERN),
+        "queue-pattern-from": Option("qpf", remark=PATTERN),
+        "queue-pattern-to": Option("qpt", remark=PATTERN),
         "queue-file": Option("qf", remark="rows: has a file of values"),
         "heartbeat-sender-threads": Option("hst", remark=THREADS),
-        "message-properties": Option("mp", remark="user_properties: with MQTT 5"),
-        "exclusive": Option("E", is_flag=True, remark=QUEUES),
+        "message-properties": Option("mp", remark="headers: of a publication"),
+        "exclusive": Option("E", is_flag=True),
         "producer-random-start-delay": Option("prsd", remark="clients are spread evenly"),
         "producer-scheduler-threads": Option("pst", remark=THREADS),
         "nio-threads": Option("niot", remark=THREADS),
@@ -188,21 +196,21 @@ PERF_TEST = Grammar(
         "connection-allocation": Option("cal", remark="clients take the targets in turn"),
         "variable-rate": Option("vr", remark="rate_profile: of a publish stage has points"),
         "variable-size": Option("vs", remark="size: {mean: SIZE, spread: SHARE}"),
-        "variable-latency": Option("vl", remark=SLOW),
-        "polling": Option("po", is_flag=True, remark=AMQP),
-        "polling-interval": Option("pi", remark=AMQP),
-        "nack": Option("na", is_flag=True, remark=AMQP),
-        "requeue": Option("re", remark=AMQP),
-        "consumer-args": Option("ca", remark=AMQP),
-        "quorum-queue": Option("qq", is_flag=True, remark=QUEUES),
-        "stream-queue": Option("sq", is_flag=True, remark=STREAMS),
-        "leader-locator": Option("ll", remark=QUEUES),
-        "max-length-bytes": Option("mlb", remark=QUEUES),
-        "max-age": Option("ma", remark=STREAMS),
-        "stream-max-segment-size-bytes": Option("smssb", remark=STREAMS),
-        "stream-consumer-offset": Option("sco", remark=STREAMS),
+        "variable-latency": Option("vl", remark=LATE),
+        "polling": Option("po", is_flag=True, remark="consumers get messages as they come"),
+        "polling-interval": Option("pi", remark="consumers get messages as they come"),
+        "nack": Option("na", is_flag=True, remark=REFUSALS),
+        "requeue": Option("re", remark=REFUSALS),
+        "consumer-args": Option("ca", remark="consumers have no arguments"),
+        "quorum-queue": Option("qq", is_flag=True),
+        "stream-queue": Option("sq", is_flag=True),
+        "leader-locator": Option("ll", remark=ARGUMENTS),
+        "max-length-bytes": Option("mlb", remark=ARGUMENTS),
+        "max-age": Option("ma", remark=ARGUMENTS),
+        "stream-max-segment-size-bytes": Option("smssb", remark=ARGUMENTS),
+        "stream-consumer-offset": Option("sco", remark="consumers read from their start on"),
         "exit-when": Option("ew", remark="a stage has a time"),
-        "consumer-start-delay": Option("csd", remark="a persistent session keeps messages"),
+        "consumer-start-delay": Option("csd", remark="a stage connects consumers later"),
         "exposed-metrics": Option("em", remark=DISPLAY),
         "metrics-format": Option("mf", remark=DISPLAY),
         "verbose": Option(is_flag=True, remark=DISPLAY),
@@ -223,7 +231,7 @@ PERF_TEST = Grammar(
 )
 URL = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?:(?P<user>[^/:@]*)(?::(?P<password>[^/]*))?@)?"
-    r"(?P<host>\[[^]]*\]|[^:/]*)(?::(?P<port>[0-9]{1,5}))?(?:/.*)?",
+    r"(?P<host>\[[^]]*\]|[^:/]*)(?::(?P<port>[0-9]{1,5}))?(?P<path>/.*)?",
     re.DOTALL,
 )
 SECURE = frozenset({"mqtts", "ssl", "tls", "amqps"})
@@ -312,29 +320,30 @@ def read_perf_test(words: Sequence[str]) -> ImportedScenario:
     """Returns the scenario of a command line of PerfTest. Raises UsageError."""
     line = parsed(PERF_TEST, words)
     uris = [each.strip() for text in line.all("uris") for each in text.split(",")]
-    brokers = [_broker(line, each) for each in uris or [line.text("uri")]]
-    topic = literal(line.value("routing-key") or line.value("queue") or "perf-test")
-    qos = 1 if line.decimal("confirm") > 0 else 0
-    scenario = ImportedScenario([f"# {line.comment}", *line.remarks(), PROTOCOL, DEFAULT_USER])
+    brokers = [_amqp_broker(line, each) for each in uris or [line.text("uri")]]
+    kind = line.one_of("type", {each: each for each in TYPES}, "direct, topic or fanout")
+    exchange = kind if line.value("exchange") is None else line.text("exchange")
+    exchange = "" if exchange == "amq.default" else exchange
+    scenario = ImportedScenario([f"# {line.comment}", *line.remarks(), DEFAULT_USER])
+    if exchange and not exchange.startswith("amq."):
+        scenario.exchanges[exchange] = {"type": Plain(kind)}
     for role, count in (("consumer", "consumers"), ("producer", "producers")):
         if not line.number(count):
             continue
-        keys: Keys = {"clients": line.number(count), "version": "3.1.1"}
+        keys: Keys = {"clients": line.number(count), **brokers[0][1]}
         if line.number("heartbeat"):
             keys["keep_alive"] = Plain(f"{line.number('heartbeat')}s")
-        keys |= brokers[0][1]
+        if line.is_on("sasl-external"):
+            keys = {"clients": line.number(count), "mechanism": Plain("external")}
         clients = ImportedClients(role, [broker for broker, _ in brokers], keys)
         if line.number("time"):
             clients.length = Plain(f"{line.number('time')}s")
         if role == "consumer":
             if line.decimal("consumer-rate") > 0:
                 keys["read_rate"] = mean_rate(line.decimal("consumer-rate"), 1)
-            shared = "$share/perf-test/" if line.number(count) > 1 else ""
-            clients.subscriptions = [{"topic": f"{shared}{topic}", "qos": qos}]
+            clients.subscriptions = [_queue(line, exchange, kind)]
         else:
-            publication: Keys = {"topic": topic, **_rate(line), "size": _size(line), "qos": qos}
-            publication |= {"window": line.number("confirm")} if qos else {}
-            clients.publications = [publication]
+            clients.publications = [_to_exchange(line, exchange)]
             _messages(clients, line)
         scenario.clients.append(clients)
     if not scenario.clients:
@@ -342,12 +351,78 @@ def read_perf_test(words: Sequence[str]) -> ImportedScenario:
     return scenario
 
 
+TYPES = ("direct", "topic", "fanout")
+"""Types of exchanges that the ledger follows."""
+OWN_QUEUE = "perf-test"
+"""Queue of consumers at the default exchange, and routing key, where PerfTest draws one."""
+
+
+def _amqp_broker(line: GivenCommand, text: str) -> tuple[str, Keys]:
+    """Returns the address of a URI and its credentials."""
+    found = URL.fullmatch(text)
+    if found is None:
+        raise line.unfit("uri", "is amqp://[USER:PASSWORD@]HOST[:PORT][/VHOST]")
+    scheme = "amqps" if found["scheme"] in SECURE else "amqp"
+    port = found["port"] or (5671 if scheme == "amqps" else 5672)
+    user, password = literal(found["user"] or GUEST), literal(found["password"] or GUEST)
+    path = (found["path"] or "").rstrip("/")
+    host = address(scheme, found["host"] or "localhost", port, path)
+    return host, {"username": user, "password": password}
+
+
+def _key(line: GivenCommand) -> str:
+    return literal(line.value("routing-key") or line.value("queue") or OWN_QUEUE)
+
+
+def _queue(line: GivenCommand, exchange: str, kind: str) -> Keys:
+    """Returns the queue of each consumer: without a name, each has one of its own."""
+    keys: Keys = {}
+    if exchange:
+        keys["exchange"] = exchange
+        keys |= {} if kind == "fanout" else {"key": _key(line)}
+    if line.has("queue") or not exchange:
+        keys["queue"] = literal(line.value("queue") or OWN_QUEUE)
+    replicated = {"quorum-queue": "quorum", "stream-queue": "stream"}
+    kinds = [each for name, each in replicated.items() if line.is_on(name)]
+    if kinds:
+        keys["type"] = Plain(kinds[0])
+    elif "queue" in keys:
+        keys["durable"] = "persistent" in line.all("flag")
+        keys["auto_delete"] = line.is_on("auto-delete")
+    if line.is_on("exclusive"):
+        keys["exclusive"] = True
+    if line.number("qos"):
+        keys["prefetch"] = line.number("qos")
+    if line.is_on("autoack"):
+        keys["acknowledge"] = Plain("none")
+    elif line.number("multi-ack-every") > 1:
+        keys["acknowledge"] = {"every": line.number("multi-ack-every")}
+    pairs = (each.partition("=") for text in line.all("queue-args") for each in text.split(","))
+    if arguments := {name: _argument(value) for name, _, value in pairs}:
+        keys["arguments"] = arguments
+    return keys
+
+
+def _argument(text: str) -> object:
+    """Returns the value of an argument, as PerfTest reads it: a number if it is one."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else text
+
+
+def _to_exchange(line: GivenCommand, exchange: str) -> Keys:
+    keys: Keys = {"exchange": exchange} if exchange else {}
+    keys |= {"key": _key(line), **_rate(line), "size": _size(line)}
+    flags = line.all("flag")
+    keys |= {name: True for name in ("mandatory", "persistent") if name in flags}
+    if line.decimal("confirm") > 0:
+        keys |= {"confirm": True, "window": line.number("confirm")}
+    return keys
+
+
 DEFAULT_USER = "# a URI without a user means guest, with the password guest"
-PROTOCOL = "# PerfTest uses AMQP: here the clients use MQTT, and one routing key is one topic"
 
 
 def _broker(line: GivenCommand, text: str) -> tuple[str, Keys]:
-    """Returns the address of a URI and its credentials. AMQP's port becomes that of MQTT."""
+    """Returns the address of a URI for MQTT and its credentials. AMQP's port becomes MQTT's."""
     found = URL.fullmatch(text)
     if found is None:
         name = "uri"

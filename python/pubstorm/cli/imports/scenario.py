@@ -73,6 +73,8 @@ class ImportedScenario:
     """Lines before the first key, each with its `#`."""
     clients: list[ImportedClients] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
+    exchanges: dict[str, Keys] = field(default_factory=dict)
+    """Exchanges that clients declare, by name."""
     before_load: list[str] = field(default_factory=list)
     """Comments above the stage of the load."""
     ends: list[str] = field(default_factory=list)
@@ -91,6 +93,7 @@ class ImportedScenario:
             names.add(clients.name)
         self.clients.extend(other.clients)
         self.comments.extend(other.comments)
+        self.exchanges |= other.exchanges
         for own, added in ((self.sources, other.sources), (self.before_load, other.before_load)):
             own.extend(each for each in added if each not in own)
 
@@ -102,6 +105,8 @@ class ImportedScenario:
         yield f"target: {_yaml(target if len(target) > 1 else target[0])}"
         if self.sources:
             yield f"sources: {_yaml(self.sources)}"
+        if self.exchanges:
+            yield f"topology: {_yaml({'exchanges': self.exchanges})}"
         yield "populations:"
         for clients in self.clients:
             at = _at(clients.target, target) if len(lists) > 1 else {}

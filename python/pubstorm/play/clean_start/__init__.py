@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from pubstorm.contract.plan import Plan
+from pubstorm.play.clean_start.declared import Kept, delete_names, longest_s, look_at_names
 from pubstorm.play.clean_start.observer import Deadline, TargetFindings, look_before
 from pubstorm.play.clean_start.remove import (
     end_sessions,
@@ -52,10 +53,15 @@ class CleanStart:
         """Indices of the targets that may hold anything."""
         self._targets = self._all[:TARGETS_MAX]
         self._found: dict[int, TargetFindings] = {}
+        looked_at = targets[:TARGETS_MAX] if mode != "skip" else ()
+        self._declaring = {at: lasts for at in looked_at if (lasts := longest_s(plan, at))}
+        """Targets where clients declare names that outlive them, with the longest time for it."""
+        self._kept: dict[int, Kept] = {}
 
     async def before(self) -> tuple[StaleState, ...]:
         """Returns the stale state of earlier runs."""
         found = await self._at_each_target("before", self._look, LOOK_S)
+        found += await self._at_each_declaring("before", self._look_at_names)
         left_out = self._all[TARGETS_MAX:]
         if left_out:
             text = f"{len(left_out)} more targets were not looked at"
@@ -66,7 +72,7 @@ class CleanStart:
     def refuses(self, found: Sequence[StaleState]) -> bool:
         """True if the run must not be played on the stale state that was found."""
         return self._mode == "require" and any(
-            stale_state.what != "queued" for stale_state in found
+            stale_state.what not in {"queued", "cleared"} for stale_state in found
         )
 
     @property
@@ -75,8 +81,12 @@ class CleanStart:
         leaves = keeps_messages(self._plan) or persistent_clients(self._plan) > 0
         return bool(self._targets) and leaves
 
+    async def delete_names(self) -> list[StaleState]:
+        """Deletes exchanges and queues that this run declared, and their marks."""
+        return await self._at_each_declaring("after", self._delete_names) if self._kept else []
+
     async def after(self, engine: Path, log: Path) -> tuple[StaleState, ...]:
-        """Removes what this run left, and looks again; the engine ends its sessions."""
+        """Removes what else this run left, and looks again; the engine ends its sessions."""
         removed: list[StaleState] = []
         if keeps_messages(self._plan):
             found = await self._at_each_target("after", self._remove, removal_s(self._plan))
@@ -111,6 +121,21 @@ class CleanStart:
         before = self._found.get(target, TargetFindings())
         return remove_retained(self._plan, target, before.retained, deadline)
 
+    def _look_at_names(self, target: int, deadline: Deadline) -> list[StaleState]:
+        found = look_at_names(self._plan, target, deadline)
+        self._kept[target] = found.kept
+        return found.stale_state
+
+    def _delete_names(self, target: int, deadline: Deadline) -> list[StaleState]:
+        found = delete_names(self._plan, target, self._kept.get(target, {}), deadline)
+        return [*map(_with_advice, found)]
+
+    async def _at_each_declaring(self, when: When, work: Work) -> list[StaleState]:
+        """Does the work at all targets where clients declare names."""
+        declaring = self._declaring.items()
+        steps = (self._step(target, when, work, LOOK_S + last_s) for target, last_s in declaring)
+        return [stale_state for found in await asyncio.gather(*steps) for stale_state in found]
+
     async def _at_each_target(self, when: When, work: Work, budget_s: float) -> list[StaleState]:
         """Does the work at all targets at once."""
         steps = (self._step(target, when, work, budget_s) for target in self._targets)
@@ -139,7 +164,10 @@ def removal_s(plan: Plan) -> float:
 
 def remove_again(plan: Plan, targets: Sequence[int]) -> Iterator[StaleState]:
     """Removes from targets the retained messages that a stored run left, as far as their stamps
-    show it, and yields what came of it."""
+    show it, and exchanges and queues with its mark, and yields what came of it."""
+    for target in targets:
+        if longest := longest_s(plan, target):
+            yield from delete_names(plan, target, None, Deadline(LOOK_S + longest))
     for target in _keeping(plan, targets) if keeps_messages(plan) else ():
         yield from remove_retained(plan, target, None, Deadline(removal_s(plan)))
 

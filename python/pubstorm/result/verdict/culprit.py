@@ -54,6 +54,7 @@ class EvidenceKind(Enum):
     SLOW_PATH = "the path took less than came", LimitedBy.NETWORK, Directness.CAUSE, STATE
     UNREAD = "a broker left bytes unread", LimitedBy.BROKER, Directness.CAUSE, STATE
     RECEIVE_MAXIMUM = "clients waited to send", LimitedBy.BROKER, Directness.CAUSE
+    BLOCKED = "a broker blocked publishers", LimitedBy.BROKER, Directness.CAUSE
     QUEUED = "messages of a closed loop queued", LimitedBy.BROKER, Directness.CAUSE
     FULL_SOCKETS = "a closed loop filled the sockets", LimitedBy.BROKER, Directness.CAUSE
     QUOTA = "a quota held a broker", LimitedBy.BROKER, Directness.CAUSE, STATE

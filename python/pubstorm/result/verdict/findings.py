@@ -116,7 +116,7 @@ def _stale_state(measured: Measured) -> Iterable[Finding]:
                 yield Finding(text)
         elif stale_state.what == "unknown":
             yield Finding(f"whether it was a clean start is not known: {text}")
-        elif stale_state.what == "queued":
+        elif stale_state.what in {"queued", "cleared"}:
             yield Finding(text)
         else:
             yield Finding(f"it was not a clean start: {text}")
@@ -242,8 +242,6 @@ def _headroom(measured: Measured) -> Iterable[Finding]:
 
 def _skipped(measured: Measured) -> Iterable[Finding]:
     """Messages that the agents did not send; publishers under test have rules of their own."""
-    published = of_publishers(measured)
-    interrupted = _was_interrupted(measured)
     missing = Uncarried.of(measured)
     for name, population in measured.populations.items():
         due = population.skipped_total + population.sent_total
@@ -255,12 +253,12 @@ def _skipped(measured: Measured) -> Iterable[Finding]:
             reach = missing.of_unsent(left_out)
             yield Finding(f"{text}: the broker does not accept them", EvidenceKind.REFUSED(reach))
         skipped = population.skipped_total - left_out
-        if skipped <= 0 or name in published:
+        if skipped <= 0 or name in of_publishers(measured):
             continue
         text = f"{name}: {count_text(skipped)} of {counted(due, 'message')} due were not sent"
         if _held_up(measured, population):
             yield Finding(f"{text}: their connection, socket or window did not take them")
-        elif interrupted:
+        elif _was_interrupted(measured):
             yield Finding(f"{text} when the run was interrupted")
         elif _was_starved(measured.fleet):
             yield starved(f"{text}: the host's processors were taken")
@@ -278,7 +276,8 @@ def _held_up(measured: Measured, population: PopulationResult) -> bool:
     never_ready = population.never_ready > 0
     lost_connections = population.disconnected_total > 0
     unanswered = population.in_flight > 0 or population.abandoned_total > 0
-    return never_ready or lost_connections or unanswered or measured.fleet.blocked_us.count > 0
+    blocked = measured.fleet.blocked_us.count > 0 or population.blocked_total > 0
+    return never_ready or lost_connections or unanswered or blocked
 
 
 def _unready(measured: Measured) -> Iterable[Finding]:
@@ -527,9 +526,24 @@ def is_held(measured: Measured, population: PopulationResult) -> bool:
 def held_share(measured: Measured, population: PopulationResult) -> float:
     """Returns the share of publish stages for which a client waited for the Receive Maximum."""
     waits = population.receive_maximum_wait_us
+    return _of_publishing(measured, population, waits.count * waits.mean / 1e6)
+
+
+def _blocked(measured: Measured) -> Iterable[Finding]:
+    """Populations whose publications the broker blocked: connection.blocked of AMQP."""
+    for name, population in measured.populations.items():
+        if times := population.blocked_total:
+            share = _of_publishing(measured, population, population.blocked_ns / 1e9)
+            missing, of = Uncarried.of(measured), f"{share_text(share)} of the publish stages"
+            because = EvidenceKind.BLOCKED(missing.of_time(share))
+            text = f"{name}: alarms of the broker blocked publications {count_text(times)} ×, {of}"
+            yield Finding(text, because if share > MOSTLY_HELD or missing.whole else None)
+
+
+def _of_publishing(measured: Measured, population: PopulationResult, clients_s: float) -> float:
+    """Returns a time of clients as a share of publish stages, over all clients."""
     publishing_s = sum(stage.duration_s for stage in measured.stages if stage.kind == "publish")
-    clients_s = publishing_s * population.ready_max
-    return min(waits.count * waits.mean / 1e6 / clients_s, 1.0) if clients_s else 0.0
+    return min(clients_s / (publishing_s * population.ready_max or 1.0), 1.0)
 
 
 def _nothing_published(measured: Measured) -> Iterable[Finding]:
@@ -581,5 +595,6 @@ RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _unacknowledged,
     _backpressure,
     _receive_maximum,
+    _blocked,
     _nothing_published,
 )

@@ -48,7 +48,7 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
         brokers = [scenario.topology.brokers[group] for group in _at(scenario, name)]
         if population.can.has_broker:
             yield from _check_place(path, population, brokers, scenario)
-        yield from _check_streams(path, population, scenario)
+        yield from _check_stores(path, population, scenario)
         if not isinstance(population, MqttClients):
             continue
         lowest = min(brokers, key=lambda broker: broker.QOS_MAX, default=None)
@@ -92,16 +92,18 @@ def _check_place(
         yield path, f"{message}, allowed are brokers of kind {kinds} and {address}", hint
 
 
-def _check_streams(path: Path, population: Population, scenario: Scenario) -> Iterator[Finding]:
-    """Yields what does not go with a stream, and streams that no server of the run has."""
-    for place, message, hint in population.rules_of_drain(scenario.drain):
+def _check_stores(path: Path, population: Population, scenario: Scenario) -> Iterator[Finding]:
+    """Yields what does not go with the rest of the run, and streams and exchanges that no broker of
+    the run has."""
+    around, topology = scenario.around(population), scenario.topology
+    for place, message, hint in population.rules_within(around):
         yield (*path, *place), message, hint
-    at, known = population.attached_to, scenario.topology.streams
-    if scenario.target and (at is None or at.brokers == TARGET):
+    if around.is_at_target:
         return
-    for place, stream in population.named_streams():
-        if stream not in known:
-            yield (*path, *place), *unknown("stream", stream, known)
+    known = {"stream": [*topology.streams], "exchange": [*topology.exchanges]}
+    for place, noun, name in population.named_stores():
+        if name not in known[noun]:
+            yield (*path, *place), *unknown(noun, name, known[noun])
 
 
 def _check_rabbitmq(path: Path, broker: Rabbitmq, scenario: Scenario) -> Iterator[Finding]:

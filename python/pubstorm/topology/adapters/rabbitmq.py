@@ -1,7 +1,8 @@
-"""RabbitMQ with its MQTT plugin, with all its files in its folder. Pubstorm sets the port of its
-distribution, so that no `epmd` is started or left, and checks there that the node is up. With
-federation it has a virtual host for each customer, and is ready when all links are running; in a
-cluster, when all nodes agree."""
+"""RabbitMQ with its MQTT plugin and a port for AMQP, and all its files in its folder. Pubstorm sets
+the port of its distribution, so that no `epmd` is started or left, and checks there that the node
+is up. With federation it has a virtual host for each customer, and is ready when all links are
+running; in a cluster, when all nodes agree. It gets the virtual hosts of clients before they
+connect."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote
 
+from pubstorm.errors import TopologyError
 from pubstorm.host.preflight.need import Appetite
 from pubstorm.scenario.topology import WEBSOCKET_PATH, Federation
 from pubstorm.topology.broker import BrokerProcess, Cluster, Place
@@ -56,6 +58,22 @@ end,
 """
 """Erlang: a node that comes back votes at once on who holds which client id. By itself it waits
 until its peers have a leader, which the other of two cannot become alone: for hours."""
+
+HOSTS_AT_ONCE, HOSTS_ANSWER_S = 20, 60
+"""Virtual hosts that the node is asked to make at once, and the longest wait for them, in whole
+seconds."""
+MAKE_HOSTS = """\
+Users = [U || [{{user, U}} | _] <- rabbit_auth_backend_internal:list_users()],
+Allow = fun(U, H) ->
+  rabbit_auth_backend_internal:set_permissions(U, H, <<".*">>, <<".*">>, <<".*">>, <<"pubstorm">>)
+end,
+Make = fun(H) ->
+  case rabbit_vhost:exists(H) of true -> ok; false -> rabbit_vhost:add(H, <<"pubstorm">>) end,
+  [Allow(U, H) || U <- Users]
+end,
+lists:foreach(Make, [{hosts}]).
+"""
+"""Erlang: makes virtual hosts, as `rabbitmqctl add_vhost` and `set_permissions` do."""
 
 
 class RabbitmqBroker(BrokerProcess):
@@ -133,6 +151,8 @@ class RabbitmqBroker(BrokerProcess):
         if PROMETHEUS in self.place.plugins:
             self._metrics_port = await self._free_port()
             ours |= {"prometheus.tcp.ip": self.host, "prometheus.tcp.port": self._metrics_port}
+        self.other_ports["amqp"] = await self._free_port()
+        ours["listeners.tcp.pubstorm"] = f"{self.host}:{self.other_ports['amqp']}"
         self.write("rabbitmq.conf", configuration(self.place.settings, ours))
         self.write("enabled_plugins", f"[{','.join(plugins_of(self.place))}].\n")
         return (program,)
@@ -176,6 +196,15 @@ class RabbitmqBroker(BrokerProcess):
                     return self._was_up
             await asyncio.sleep(ASK_EVERY_S)
         return False
+
+    async def provide(self, virtual_hosts: Sequence[str]) -> None:
+        """Makes virtual hosts that do not exist, in which every user may do everything."""
+        for first in range(0, len(virtual_hosts), HOSTS_AT_ONCE):
+            some = ", ".join(map(_binary, virtual_hosts[first : first + HOSTS_AT_ONCE]))
+            answer = await self._ask(MAKE_HOSTS.format(hosts=some), HOSTS_ANSWER_S)
+            if "{ok, ok}" not in answer:
+                text = f"broker {self.name} did not make the virtual hosts {some}: {answer}"
+                raise TopologyError(text, f"its log is {self.log}")
 
     def not_ready(self) -> str:
         """Returns the links or nodes that are missing, in words."""
@@ -229,12 +258,12 @@ class RabbitmqBroker(BrokerProcess):
         first = TAKE_PART if self.place.cluster is not None and self._was_up else ""
         return f"{first}case rabbit:is_running() of true -> {up}; false -> false end.\n"
 
-    async def _ask(self, question: str) -> str:
+    async def _ask(self, question: str, longest_s: int = ANSWER_S) -> str:
         """Returns the answer of the node; empty if there is none."""
         machine = self.place.machine
         erl_call = await machine.find("erl_call") or "erl_call"
         node = f"{self.host}:{self._node_port}"
-        words = (erl_call, "-address", node, "-R", "-timeout", str(ANSWER_S), "-e")
+        words = (erl_call, "-address", node, "-R", "-timeout", str(longest_s), "-e")
         home = {"HOME": str(self.folder.absolute())}
         return await machine.output(*self.place.prefix, *words, text=question, environment=home)
 
@@ -268,8 +297,6 @@ def configuration(settings: Mapping[str, object], ours: Mapping[str, object]) ->
         "log.console": True,
         "log.console.use_colors": "off",
     }
-    if not any(key.startswith("listeners.tcp") for key in settings):
-        defaults["listeners.tcp"] = "none"
     lines = {**defaults, **settings, **ours}
     return "".join(f"{key} = {_written(value)}\n" for key, value in lines.items())
 
@@ -312,6 +339,11 @@ def _links(federation: Federation) -> Iterator[tuple[str, str]]:
             yield MAIN, _customer(number)
         if federation.direction in {"in", "both"}:
             yield _customer(number), MAIN
+
+
+def _binary(text: str) -> str:
+    """Returns a text as a binary of Erlang."""
+    return f"<<{','.join(map(str, text.encode()))}>>"
 
 
 def _customer(number: int) -> str:

@@ -2,6 +2,7 @@
 //! and the invariants that a run with it keeps.
 
 pub mod addresses;
+pub mod amqp;
 pub mod authentication;
 pub mod counts;
 pub mod expiry;
@@ -28,7 +29,7 @@ pub struct Feature {
 
 /// All features in the order of their introduction: the case that a seed once had is drawn with the
 /// first of them only.
-pub const FEATURES: [Feature; 19] = [
+pub const FEATURES: [Feature; 20] = [
     unchecked(unchecked::draw_exclusions),
     unchecked(unchecked::draw_websockets),
     unchecked(unchecked::draw_versions),
@@ -48,6 +49,7 @@ pub const FEATURES: [Feature; 19] = [
     Feature { draw: counts::draw, check: counts::check },
     Feature { draw: links::draw, check: links::check },
     Feature { draw: addresses::draw, check: addresses::check },
+    Feature { draw: amqp::draw, check: amqp::check },
 ];
 
 const fn unchecked(draw: fn(&mut Case, u64)) -> Feature {

@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "a long run of seeds says what it has reached")]
 
 mod agents;
+mod amqp;
 mod case;
 mod cases;
 mod checks;
@@ -29,6 +30,7 @@ use std::collections::BTreeMap;
 use plan::{Action, Lifetime};
 use testkit::{Broker, Fate, Rng, Script, for_each_seed, plans};
 
+use amqp::AmqpBroker;
 use case::Case;
 use course::Run;
 use features::{authentication, limits};
@@ -65,7 +67,17 @@ const FOUND: [(u64, usize); 16] = [
     (514568, 14),
 ];
 /// Every kind of trouble that so many seeds surely reach.
-const TROUBLE: [&str; 51] = [
+const TROUBLE: [&str; 61] = [
+    "another protocol",
+    "another version",
+    "blocked connection",
+    "broken bytes",
+    "cancelled consumer",
+    "confirm of several",
+    "delivery refused",
+    "end behind connection.open-ok",
+    "refused publication",
+    "silent client",
     "packet above the client's maximum",
     "messages above the client's receive maximum",
     "message above the broker's maximum",
@@ -140,6 +152,7 @@ fn play_case(case: Case, seed: u64) -> Run {
     let agents = case.agents;
     let mut peer = Peer::new(Broker::new(script));
     peer.nats = NatsServer::new(features::nats::script(case.climate, seed), seed);
+    peer.amqp = AmqpBroker::new(features::amqp::script(case.climate, seed), seed);
     Run::play(case, seed, agents, peer)
 }
 
@@ -184,7 +197,8 @@ fn whole_plans_keep_every_invariant_whatever_goes_wrong() {
         let of_weather = run.network().weather.seen.clone();
         let of_broker = run.network().peer.broker.deviations().clone();
         let of_server = run.network().peer.nats.seen.clone();
-        let of_weather = of_weather.into_iter().chain(of_broker).chain(of_server);
+        let of_amqp = run.network().peer.amqp.seen.clone();
+        let of_weather = of_weather.into_iter().chain(of_broker).chain(of_server).chain(of_amqp);
         let of_weather = of_weather.chain(limits::seen(&totals));
         for (kind, count) in of_weather.chain(authentication::seen(&run)) {
             *seen.entry(kind).or_default() += count;

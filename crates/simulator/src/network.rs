@@ -12,9 +12,8 @@ use mqtt::{Ack, Packet, Publish};
 use nix::errno::Errno;
 use testkit::Rng;
 
-use super::nats;
 use super::output::{Arrival, Output};
-use super::peer::Peer;
+use super::peer::{Peer, Spoken};
 use super::weather::{Fault, OpeningOutcome, Weather};
 use super::wire::WireRecord;
 use engine::{Ready, TcpRoute};
@@ -73,7 +72,7 @@ struct MachineState {
 struct NetworkConnection {
     agent: usize,
     client: u32,
-    speaks_nats: bool,
+    spoken: Spoken,
     opening: OpeningOutcome,
     state: SocketState,
     latency_ns: u64,
@@ -201,14 +200,12 @@ impl Network {
         machine.descriptors += 1;
         let latency_ns = self.weather.latency_ns(&mut self.rng);
         let rooms = self.weather.rooms(&mut self.rng);
-        let (connection, speaks_nats) = (self.connections.len(), route.target.port() == nats::PORT);
-        if speaks_nats {
-            self.wire.begin_nats(connection);
-        }
+        let (connection, spoken) = (self.connections.len(), Spoken::at(route.target.port()));
+        self.wire.begin(connection, spoken);
         self.connections.push(NetworkConnection {
             agent,
             client,
-            speaks_nats,
+            spoken,
             opening,
             state: SocketState::Opening,
             latency_ns,
@@ -413,7 +410,7 @@ impl Network {
         };
         if connection.state == SocketState::Open {
             let manner = self.weather.manner(&mut self.rng);
-            self.peer.accept(index, manner, connection.speaks_nats, self.now_ns);
+            self.peer.accept(index, manner, connection.spoken, self.now_ns);
             self.take_output();
         }
         self.news(index);

@@ -8,6 +8,7 @@ use testkit::{
     Broker, BrokerMessage, Frames, LinkId, RecordKind, RecordReader, Rng, in_frames, in_records,
 };
 
+use super::amqp::{self, AmqpBroker, AmqpConduct, AmqpScript};
 use super::feed::Feed;
 use super::nats::{self, Conduct, NatsScript, NatsServer};
 use super::output::Output;
@@ -34,6 +35,17 @@ pub enum Manner {
     ManyCodes,
 }
 
+/// Protocol of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spoken {
+    /// MQTT, or ZMTP before a feed.
+    Mqtt,
+    /// NATS.
+    Nats,
+    /// AMQP 0-9-1.
+    Amqp,
+}
+
 /// The broker and its connections.
 pub struct Peer {
     /// The broker.
@@ -42,6 +54,8 @@ pub struct Peer {
     pub feed: Option<Feed>,
     /// The server of NATS clients, beside the broker.
     pub nats: NatsServer,
+    /// The broker of AMQP clients.
+    pub amqp: AmqpBroker,
     /// Its next actions, in order.
     pub output: VecDeque<(usize, Output)>,
     /// Connections that the broker has ended without being asked to.
@@ -55,8 +69,7 @@ pub struct Peer {
 
 struct PeerLine {
     manner: Manner,
-    /// The client speaks NATS.
-    speaks_nats: bool,
+    spoken: Spoken,
     /// `None`: the broker knows nothing of it.
     link: Option<LinkId>,
     /// Frames of the client.
@@ -65,7 +78,46 @@ struct PeerLine {
     records: RecordReader,
 }
 
+impl Spoken {
+    /// Protocol at a port of the targets.
+    pub const fn at(port: u16) -> Self {
+        match port {
+            nats::PORT => Self::Nats,
+            amqp::PORT => Self::Amqp,
+            _ => Self::Mqtt,
+        }
+    }
+
+    /// Bytes that are no packet of it.
+    const fn garbage(self) -> &'static [u8] {
+        match self {
+            Self::Mqtt => &GARBAGE,
+            Self::Nats => nats::GARBAGE,
+            Self::Amqp => amqp::GARBAGE,
+        }
+    }
+
+    /// A packet that carries no message; `None`: the broker chooses it.
+    const fn packet(self) -> Option<&'static [u8]> {
+        match self {
+            Self::Mqtt => None,
+            Self::Nats => Some(nats::PING),
+            Self::Amqp => Some(amqp::BEAT),
+        }
+    }
+}
+
 impl Manner {
+    /// Conduct of a broker of AMQP of this manner; `None`: the broker draws it.
+    const fn of_amqp(self) -> Option<AmqpConduct> {
+        match self {
+            Self::Mute => Some(AmqpConduct::Mute),
+            Self::Garbage => Some(AmqpConduct::NotAmqp),
+            Self::EndBehindConnAck => Some(AmqpConduct::EndBehindOpen),
+            Self::Plain | Self::End | Self::Reset | Self::ManyCodes => None,
+        }
+    }
+
     /// Its name in the counts.
     pub const fn name(self) -> &'static str {
         match self {
@@ -97,7 +149,19 @@ impl Peer {
         let rng = Rng::new(0xf4a3e5);
         let (feed, output) = (None, VecDeque::new());
         let nats = NatsServer::new(NatsScript::plain(), 0);
-        Self { broker, feed, nats, output, ended_total: 0, bridged: 0, lines, connections, rng }
+        let amqp = AmqpBroker::new(AmqpScript::plain(), 0);
+        Self {
+            broker,
+            feed,
+            nats,
+            amqp,
+            output,
+            ended_total: 0,
+            bridged: 0,
+            lines,
+            connections,
+            rng,
+        }
     }
 
     /// Returns `true` until the broker closes the connection.
@@ -106,7 +170,7 @@ impl Peer {
     }
 
     /// A connection is made.
-    pub fn accept(&mut self, connection: usize, manner: Manner, speaks_nats: bool, now_ns: u64) {
+    pub fn accept(&mut self, connection: usize, manner: Manner, spoken: Spoken, now_ns: u64) {
         self.set_now(now_ns);
         let ended = match manner {
             Manner::End => Some(Output::End),
@@ -120,18 +184,20 @@ impl Peer {
             self.output.push_back((connection, Output::Bytes(feed.accept(connection))));
         }
         let is_broker = self.feed.is_none()
-            && !speaks_nats
+            && spoken == Spoken::Mqtt
             && matches!(manner, Manner::Plain | Manner::EndBehindConnAck | Manner::ManyCodes);
         let link = is_broker.then(|| self.broker.open());
         self.connections.extend(link.map(|link| (link, connection)));
         self.lines.insert(
             connection,
-            PeerLine { manner, speaks_nats, link, frames: Frames::New, records: RecordReader::New },
+            PeerLine { manner, spoken, link, frames: Frames::New, records: RecordReader::New },
         );
-        if speaks_nats {
-            self.nats.accept(connection, manner.conduct());
-            self.collect_nats();
+        match spoken {
+            Spoken::Mqtt => return,
+            Spoken::Nats => self.nats.accept(connection, manner.conduct()),
+            Spoken::Amqp => self.amqp.accept(connection, manner.of_amqp()),
         }
+        self.collect_others();
     }
 
     /// Bytes arrive.
@@ -149,9 +215,16 @@ impl Peer {
             RecordKind::Greeting.append(b"server", &mut greeting);
             self.output.push_back((connection, Output::Bytes(greeting)));
         }
-        if line.speaks_nats {
-            self.nats.receive(connection, &bytes);
-            return self.collect_nats();
+        match line.spoken {
+            Spoken::Mqtt => {}
+            Spoken::Nats => {
+                self.nats.receive(connection, &bytes);
+                return self.collect_others();
+            }
+            Spoken::Amqp => {
+                self.amqp.receive(connection, &bytes);
+                return self.collect_others();
+            }
         }
         if bytes.is_empty() {
             // A part of a record has no data, but the client is not silent.
@@ -188,6 +261,7 @@ impl Peer {
         self.set_now(now_ns);
         self.broker.expire();
         self.nats.expire();
+        self.amqp.expire();
         self.collect();
         let published = self.feed.iter_mut().flat_map(|feed| feed.publish(now_ns));
         self.output.extend(published.map(|(line, bytes)| (line, Output::Bytes(bytes))));
@@ -196,6 +270,7 @@ impl Peer {
     /// The broker ends, and everything with it but what it has on disk.
     pub fn restart(&mut self, forgets: bool) {
         self.hang_up(Manner::Reset, |_| true);
+        self.amqp.forget();
         if forgets {
             self.broker.forget();
         }
@@ -208,7 +283,7 @@ impl Peer {
             let output = match manner {
                 Manner::Garbage => {
                     let line = &self.lines[&connection];
-                    let garbage = if line.speaks_nats { nats::GARBAGE } else { &GARBAGE };
+                    let garbage = line.spoken.garbage();
                     Output::Bytes(sealed(line, garbage.to_vec(), &mut self.rng))
                 }
                 Manner::Reset => Output::Reset,
@@ -226,8 +301,8 @@ impl Peer {
     /// The broker writes packets of its own on some connections.
     pub fn flood(&mut self, bytes: usize, packet: &Packet<'_>, is_chosen: impl Fn(usize) -> bool) {
         for (&connection, line) in self.lines.iter().filter(|(line, _)| is_chosen(**line)) {
-            if line.speaks_nats {
-                let pings = nats::PING.repeat(bytes / nats::PING.len() + 1);
+            if let Some(packet) = line.spoken.packet() {
+                let pings = packet.repeat(bytes / packet.len() + 1);
                 let pings = sealed(line, pings, &mut self.rng);
                 self.output.push_back((connection, Output::Bytes(pings)));
                 continue;
@@ -245,18 +320,20 @@ impl Peer {
     /// More bytes wait for a NATS client than its server allows.
     pub fn slow(&mut self, connection: usize) {
         self.nats.slow(connection);
-        self.collect_nats();
+        self.collect_others();
     }
 
     const fn set_now(&mut self, now_ns: u64) {
         self.broker.set_now(now_ns);
         self.nats.set_now(now_ns);
+        self.amqp.set_now(now_ns);
     }
 
     fn end(&mut self, connection: usize) {
         let Some(line) = self.lines.remove(&connection) else { return };
         self.feed.iter_mut().for_each(|feed| feed.gone(connection));
         self.nats.gone(connection);
+        self.amqp.gone(connection);
         if let Some(link) = line.link {
             self.connections.remove(&link);
             self.broker.cut(link);
@@ -271,7 +348,7 @@ impl Peer {
         }
         self.bridged = self.broker.accepted().len();
         self.collect_mqtt();
-        self.collect_nats();
+        self.collect_others();
     }
 
     fn collect_mqtt(&mut self) {
@@ -293,14 +370,17 @@ impl Peer {
         }
     }
 
-    /// Takes what the server of NATS clients has written, and the connections that it has ended.
-    fn collect_nats(&mut self) {
+    /// Takes what the brokers of other clients have written, and the connections that they have
+    /// ended.
+    fn collect_others(&mut self) {
         while let Some((subject, payload)) = self.nats.published.pop_front() {
             let topic = subject.replace('.', "/");
             self.broker.publish(&BrokerMessage { topic, payload, ..BrokerMessage::default() });
         }
         self.collect_mqtt();
-        while let Some((connection, output)) = self.nats.output.pop_front() {
+        loop {
+            let next = self.nats.output.pop_front().or_else(|| self.amqp.output.pop_front());
+            let Some((connection, output)) = next else { return };
             let Some(line) = self.lines.get(&connection) else { continue };
             let output = match output {
                 Output::Bytes(bytes) => Output::Bytes(sealed(line, bytes, &mut self.rng)),

@@ -1,6 +1,7 @@
 //! Scenes with one fault each, in virtual time: cases that seeds reach too rarely or cannot
 //! distinguish.
 
+mod amqp;
 mod authentication;
 mod counts;
 mod deaths;

@@ -9,8 +9,8 @@ use plan::{
 };
 
 use super::course::Run;
-use super::nats;
 use super::wire::AgentClient;
+use super::{amqp, nats};
 
 /// The sums of the snapshots of a run.
 #[derive(PartialEq)]
@@ -175,9 +175,20 @@ pub fn speaks_nats(population: &Population) -> bool {
     matches!(population.protocol, plan::PlannedProtocol::Nats(_))
 }
 
+/// Returns `true` for clients of AMQP.
+pub fn speaks_amqp(population: &Population) -> bool {
+    matches!(population.protocol, plan::PlannedProtocol::Amqp(_))
+}
+
 /// Returns `true` if a client with this filter receives the messages of this name, which may be
 /// that of the other protocol.
 pub fn receives(population: &Population, filter: &str, name: &str) -> bool {
+    if speaks_amqp(population) {
+        let parts = filter.rsplit_once('/').zip(name.rsplit_once('/'));
+        return parts.is_some_and(|((own, filter), (exchange, key))| {
+            own == exchange && amqp::matches(filter, key)
+        });
+    }
     if !speaks_nats(population) {
         return topic::matches(filter, &name.replace('.', "/"));
     }

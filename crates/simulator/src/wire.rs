@@ -11,7 +11,9 @@ use plan::{STAMP_PROPERTY, Stamp};
 use rustc_hash::FxHashMap;
 use testkit::{Frames, KEPT};
 
+use super::amqp::AmqpRecord;
 use super::nats::{NatsOperation, NatsRecord};
+use super::peer::Spoken;
 use super::scram::ScramExchange;
 
 /// First level of the response topics of these plans.
@@ -27,6 +29,8 @@ pub struct WireRecord {
     ways: FxHashMap<(usize, bool), WireWay>,
     /// Connections of NATS clients.
     nats: FxHashMap<usize, NatsRecord>,
+    /// Connections of AMQP clients.
+    amqp: FxHashMap<usize, AmqpRecord>,
     /// Frames of clients, by connection.
     up: FxHashMap<usize, Frames<true>>,
     /// Frames of the broker, for connections that have some.
@@ -91,9 +95,13 @@ struct WireWay {
 }
 
 impl WireRecord {
-    /// A NATS client begins a connection.
-    pub fn begin_nats(&mut self, connection: usize) {
-        self.nats.insert(connection, NatsRecord::default());
+    /// A client begins a connection.
+    pub fn begin(&mut self, connection: usize, spoken: Spoken) {
+        match spoken {
+            Spoken::Mqtt => {}
+            Spoken::Nats => drop(self.nats.insert(connection, NatsRecord::default())),
+            Spoken::Amqp => drop(self.amqp.insert(connection, AmqpRecord::default())),
+        }
     }
 
     /// A client has written bytes.
@@ -104,6 +112,18 @@ impl WireRecord {
             self.packets_sent += operations.len() as u64;
             let stamps = operations.iter().filter_map(stamp_in);
             return stamps.for_each(|stamp| self.note_sent(connection, &stamp, QoS::AtMostOnce));
+        }
+        if let Some(record) = self.amqp.get_mut(&connection) {
+            self.bytes_sent += bytes.len() as u64;
+            let (packets, messages) = record.written(bytes);
+            self.packets_sent += packets;
+            for (body, is_confirmed) in messages {
+                let qos = if is_confirmed { QoS::AtLeastOnce } else { QoS::AtMostOnce };
+                if let Some(stamp) = Stamp::read(&body) {
+                    self.note_sent(connection, &stamp, qos);
+                }
+            }
+            return;
         }
         let frames = self.up.entry(connection).or_default();
         let bytes = &frames.take(bytes, &mut Vec::new())[..];
@@ -171,6 +191,13 @@ impl WireRecord {
                 }
             }
             return;
+        }
+        if let Some(record) = self.amqp.get_mut(&connection) {
+            self.bytes_received += bytes.len() as u64;
+            let (packets, messages) = record.read(bytes);
+            self.packets_received += packets;
+            let stamps = messages.iter().filter_map(|body| Stamp::read(body));
+            return stamps.for_each(|stamp| self.note_received(client, &stamp, now_ns));
         }
         let frames = self.down.get_mut(&connection);
         let bytes = frames.map_or(bytes.to_vec(), |frames| frames.take(bytes, &mut Vec::new()));

@@ -254,6 +254,7 @@ BAD = """\
 target: URL
 populations:
   bad: {clients: 1, reconnect: never, KEYS}
+  other: {clients: 1, publications: [{exchange: amq.topic, key: a, rate: 10/s}]}
 stages: [connect, {publish: 500ms}]
 thresholds: [CONDITION]
 defaults: "off"
@@ -261,7 +262,7 @@ defaults: "off"
 
 
 @pytest.mark.parametrize(
-    ("keys", "outcome"),
+    ("written", "outcome"),
     [
         ("virtual_host: nowhere, subscriptions: [q]", "amqp_not_allowed"),
         ("username: guest, password: wrong, subscriptions: [q]", "bad_credentials"),
@@ -272,13 +273,13 @@ defaults: "off"
     ],
 )
 def test_what_the_broker_refuses_has_a_name_and_stays_as_it_was(
-    rabbit: Rabbit, run: Play, keys: str, outcome: str
+    rabbit: Rabbit, run: Play, written: str, outcome: str
 ) -> None:
     with rabbit.channel() as channel:
         channel.queue_declare("taken", durable=True)
         channel.queue_declare("locked", exclusive=True)
         before = rabbit.names()
-        text = BAD.replace("URL", rabbit.url).replace("KEYS", keys)
+        text = BAD.replace("URL", rabbit.url).replace("KEYS", written)
         _, result = run(text.replace("CONDITION", "bad.connect_attempts >= 1"))
         assert rabbit.names() == before
         channel.queue_delete("taken")

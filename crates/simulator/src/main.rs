@@ -10,6 +10,7 @@ mod cases;
 mod checks;
 mod connection;
 mod course;
+mod datagrams;
 mod features;
 mod feed;
 mod host;
@@ -20,6 +21,7 @@ mod peer;
 mod scenes;
 mod scram;
 mod socket;
+mod stream;
 mod totals;
 mod weather;
 mod wire;
@@ -65,7 +67,7 @@ const FOUND: [(u64, usize); 16] = [
     (514568, 14),
 ];
 /// Every kind of trouble that so many seeds surely reach.
-const TROUBLE: [&str; 51] = [
+const TROUBLE: [&str; 61] = [
     "packet above the client's maximum",
     "messages above the client's receive maximum",
     "message above the broker's maximum",
@@ -117,6 +119,16 @@ const TROUBLE: [&str; 51] = [
     "slow consumer",
     "stale connection",
     "two deliveries to one client",
+    "datagram lost",
+    "datagram twice",
+    "datagram out of order",
+    "datagram for an address of the past",
+    "no room for a datagram",
+    "stream blocked",
+    "QUIC refused",
+    "idle timeout",
+    "new address",
+    "second address",
 ];
 
 /// Plays the case of a seed.

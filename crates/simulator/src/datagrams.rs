@@ -244,7 +244,6 @@ impl Network {
                 return Err(Errno::EHOSTUNREACH.into());
             }
         }
-        let is_full = from.full_until_ns > self.now_ns;
         if from.full_until_ns > self.now_ns {
             return Err(ErrorKind::WouldBlock.into());
         }

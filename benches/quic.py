@@ -24,7 +24,7 @@ BROKERS: Mapping[str, Mapping[str, object]] = {
     "QUIC": {"kind": "embedded", "transport": "quic"},
     "TLS over TCP": {"kind": "mosquitto", "tls": "server"},
 }
-FEW, MANY = 500, 2000
+FEW, MANY = 200, 1000
 SHORT_S, LONG_S = 5, 15
 RUN_TIMEOUT_S = 300
 Count = Callable[[Mapping[str, Any]], float]
@@ -59,7 +59,7 @@ def clients(number: int, **keys: object) -> dict[str, object]:
 
 def idle(number: int, seconds: int, **keys: object) -> dict[str, object]:
     """Returns a scenario of idle clients."""
-    stages = [{"connect": {"rate": "200/s"}}, {"hold": f"{seconds}s"}, "disconnect"]
+    stages = [{"connect": {"rate": "100/s"}}, {"hold": f"{seconds}s"}, "disconnect"]
     return {"populations": {"client": clients(number, **keys)}, "stages": stages}
 
 

@@ -45,6 +45,8 @@ pub struct QuicSide {
 /// A connection as the network sees it.
 struct QuicLine {
     opening: OpeningOutcome,
+    /// Socket of its first datagram.
+    socket: usize,
     /// The broker has accepted it.
     is_accepted: bool,
     /// The client has closed it.
@@ -135,10 +137,12 @@ impl QuicSide {
     }
 
     /// Addresses of clients change on their way: the server sees a new port. `keeps`: the old one
-    /// leads to the client for as long as the run lasts.
+    /// leads to the client for as long as the run lasts, and no address changes in a handshake,
+    /// which would then have no end [9000, 9].
     pub fn rebind(&mut self, per_cent: usize, keeps: bool) {
         for at in 0..self.sockets.len() {
-            if !self.rng.chance(per_cent) {
+            let shakes = |l: &QuicLine| l.socket == at && !l.is_accepted && !l.is_closed;
+            if !self.rng.chance(per_cent) || keeps && self.lines.iter().any(shakes) {
                 continue;
             }
             let address = self.next_address(Some(self.sockets[at].address.ip()));
@@ -167,6 +171,7 @@ impl Network {
         self.quic.opening = Some(number);
         self.quic.lines.push(QuicLine {
             opening,
+            socket: usize::MAX,
             is_accepted: false,
             is_closed: false,
             has_ended: false,
@@ -240,6 +245,7 @@ impl Network {
         if let Some(number) = opening.take() {
             let length = usize::from(bytes[IDENTIFIER_AT - 1]);
             numbers.insert(bytes[IDENTIFIER_AT..][..length].to_vec(), number);
+            lines[number].socket = usize::from(socket);
             if lines[number].opening == OpeningOutcome::Unreachable {
                 return Err(Errno::EHOSTUNREACH.into());
             }
@@ -349,7 +355,7 @@ impl Network {
         }
     }
 
-    /// Accepts a stream, and goes on with reading and writing.
+    /// Accepts a stream, reads from the stream and writes to it.
     fn look_at(&mut self, index: usize) {
         let number = index - QUIC_LINES;
         let (is_open, is_idle) = (
@@ -379,7 +385,7 @@ impl Network {
         }
     }
 
-    /// The broker reads from a stream, and goes on with writing.
+    /// The broker reads from a stream, and then writes.
     pub(super) fn read_quic(&mut self, index: usize) {
         let line = self.quic.line(index);
         line.is_scheduled = false;

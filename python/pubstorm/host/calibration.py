@@ -255,8 +255,8 @@ class Costs:
             ping=cost("keep-alive", 11, "µs", "pinged"),
             connect=cost("connection", 31, "µs", "connected"),
             handshake=Cost("handshake of TLS", 380, "µs", SHIPPED),
-            quic_handshake=Cost("handshake of QUIC", 0, "µs", SHIPPED),
-            quic_packet=Cost("packet over QUIC", 0, "µs", SHIPPED),
+            quic_handshake=Cost("handshake of QUIC", 1_180, "µs", SHIPPED),
+            quic_packet=Cost("packet over QUIC", 9, "µs", SHIPPED),
             word=word,
         )
 

@@ -52,10 +52,10 @@ def agents_here(plan: Plan, fleet: ScenarioFleet, host: HostLimits) -> int:
 def open_files(plan: Plan, agents: int, descriptors: int, otherwise: str) -> Need:
     """The open files of the agent with the most clients; `otherwise` is a remedy with a place for
     the number of agents that fit."""
-    sockets = _sockets(plan)
-    files = most_in_one(sockets, agents) + DESCRIPTORS_KEPT
+    clients = sockets(plan)
+    files = most_in_one(clients, agents) + DESCRIPTORS_KEPT
     room = max(1, descriptors - DESCRIPTORS_KEPT - len(plan.populations))
-    fitting = max(1, ceil(sum(sockets) / room))
+    fitting = max(1, ceil(sum(clients) / room))
     command = Fix("ulimit", "n", files)
     what, remedy = "open files of an agent", otherwise.format(fitting)
     return Need(what, files, descriptors, "files", command, remedy)
@@ -73,7 +73,7 @@ def clients_bytes(plan: Plan, costs: Costs) -> float:
     quic = sum(clients for clients, has in zip(_clients(plan), over_quic, strict=True) if has)
     return (
         sum(_clients(plan)) * costs.client.value
-        + sum(_sockets(plan)) * costs.end.value
+        + sum(sockets(plan)) * costs.end.value
         + sum(secure) * costs.tls_client.value
         + quic * costs.quic_client.value
         + _ledger_pairs(plan) * costs.pair.value
@@ -128,7 +128,7 @@ def is_over_quic(plan: Plan, population: PlannedPopulation) -> bool:
     return all(plan.targets[target].quic for target in population.at.targets)
 
 
-def _sockets(plan: Plan) -> list[int]:
+def sockets(plan: Plan) -> list[int]:
     """Connections of the clients that agents play, each with a socket of its own. Clients over QUIC
     share a few."""
     return [

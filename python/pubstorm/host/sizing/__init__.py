@@ -14,7 +14,12 @@ from pubstorm.contract.plan import (
 )
 from pubstorm.host.binaries import offered_load
 from pubstorm.host.calibration import Costs, least_seconds
-from pubstorm.host.preflight.engines import PORTS_SHARE_EASY, clients_bytes, connections_at
+from pubstorm.host.preflight.engines import (
+    PORTS_SHARE_EASY,
+    clients_bytes,
+    connections_at,
+    sockets,
+)
 from pubstorm.host.sizing.traffic import SEGMENT, Moment, moments
 from pubstorm.scenario.fleet import FleetHost, ScenarioFleet
 from pubstorm.scenario.sizes import DESCRIPTORS_KEPT
@@ -137,7 +142,6 @@ def _resources(
     plan: Plan, fleet: ScenarioFleet, costs: Costs, ports: int, busy: Sequence[Moment]
 ) -> list[Resource]:
     host, engines = fleet.host, _agents_per_host(fleet)
-    clients = sum(each.clients for each in plan.populations if each.player == "engine")
     at_one = _ports_at_one(plan)
     cpu = max(busy, key=lambda moment: moment.cpu_s)
     out = max(busy, key=lambda moment: moment.wire.out)
@@ -156,7 +160,7 @@ def _resources(
         ),
         Resource(
             "open files",
-            clients,
+            sum(sockets(plan)),
             max(1, files) * engines,
             "files",
             f"one for each client, {DESCRIPTORS_KEPT} kept for an agent",

@@ -12,6 +12,7 @@ pub mod groups;
 pub mod limits;
 pub mod links;
 pub mod nats;
+pub mod quic;
 pub mod recordings;
 pub mod round_trips;
 mod sessions;
@@ -31,7 +32,7 @@ pub struct Feature {
 
 /// All features in the order of their introduction: the case that a seed once had is drawn with the
 /// first of them only.
-pub const FEATURES: [Feature; 22] = [
+pub const FEATURES: [Feature; 23] = [
     unchecked(unchecked::draw_exclusions),
     unchecked(unchecked::draw_websockets),
     unchecked(unchecked::draw_versions),
@@ -51,6 +52,7 @@ pub const FEATURES: [Feature; 22] = [
     Feature { draw: counts::draw, check: counts::check },
     Feature { draw: links::draw, check: links::check },
     Feature { draw: addresses::draw, check: addresses::check },
+    Feature { draw: quic::draw, check: quic::check },
     unchecked(data::draw),
     Feature { draw: recordings::draw, check: recordings::check },
     Feature { draw: amqp::draw, check: amqp::check },

@@ -210,23 +210,20 @@ fn frame(kind: FrameKind, channel: u16, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Checks that these bytes end a connection with an error, however they arrive.
+fn assert_breaches(table: &[(Vec<u8>, AmqpError)]) {
+    for (bytes, error) in table {
+        for piece in [1, 3, bytes.len()] {
+            let found = events(&mut connected().0, bytes, piece);
+            assert_eq!(found, Err(*error), "{bytes:?} in pieces of {piece}");
+        }
+    }
+}
+
 #[test]
 fn each_breach_of_a_connection_ends_it_by_name() {
     use AmqpError as E;
-    let deliver = || delivery(1, 1, b"", 99)[..29].to_vec();
-    assert_eq!(deliver().last(), Some(&206), "the method of a delivery");
-    let many = |depth: u8| {
-        (0..depth).fold(Vec::new(), |inner: Vec<u8>, _| {
-            let len = (inner.len() as u32).to_be_bytes();
-            [&b"\x01aF"[..], &len, &inner].concat()
-        })
-    };
-    let with_headers = |fields: &[u8]| {
-        let properties = [&[0, 60, 0, 0][..], &[0; 8], &[0x20, 0]].concat();
-        let len = (fields.len() as u32).to_be_bytes();
-        frame(FrameKind::Header, 1, &[&properties[..], &len, fields].concat())
-    };
-    let table: Vec<(Vec<u8>, AmqpError)> = vec![
+    assert_breaches(&[
         (raw(4, 0, 0, b"", 206), E::FrameType(4)),
         (raw(0, 0, 0, b"", 206), E::FrameType(0)),
         (raw(255, 0, 0, b"", 206), E::FrameType(255)),
@@ -262,6 +259,26 @@ fn each_breach_of_a_connection_ends_it_by_name() {
         ),
         (method(1, &AmqpMethod::BasicAck { number: 1, flags: 0 }), E::OutOfPlace("basic.ack")),
         (method(1, &AmqpMethod::BasicNack { number: 1, flags: 0 }), E::OutOfPlace("basic.nack")),
+    ]);
+}
+
+#[test]
+fn each_breach_of_a_message_ends_its_connection_by_name() {
+    use AmqpError as E;
+    let deliver = || delivery(1, 1, b"", 99)[..29].to_vec();
+    assert_eq!(deliver().last(), Some(&206), "the method of a delivery");
+    let many = |depth: u8| {
+        (0..depth).fold(Vec::new(), |inner: Vec<u8>, _| {
+            let len = (inner.len() as u32).to_be_bytes();
+            [&b"\x01aF"[..], &len, &inner].concat()
+        })
+    };
+    let with_headers = |fields: &[u8]| {
+        let properties = [&[0, 60, 0, 0][..], &[0; 8], &[0x20, 0]].concat();
+        let len = (fields.len() as u32).to_be_bytes();
+        frame(FrameKind::Header, 1, &[&properties[..], &len, fields].concat())
+    };
+    assert_breaches(&[
         (header(1, 5), E::OutOfPlace("content without a method")),
         (frame(FrameKind::Body, 1, b"x"), E::OutOfPlace("content without a method")),
         (frame(FrameKind::Body, 0, b"x"), E::OutOfPlace("content without a method")),
@@ -294,13 +311,7 @@ fn each_breach_of_a_connection_ends_it_by_name() {
         ([deliver(), with_headers(b"\x01a?")].concat(), E::Malformed("table")),
         ([deliver(), with_headers(b"\x09a")].concat(), E::Malformed("table")),
         ([deliver(), with_headers(&many(DEPTH + 2))].concat(), E::TooDeep),
-    ];
-    for (bytes, error) in table {
-        for piece in [1, 3, bytes.len()] {
-            let found = events(&mut connected().0, &bytes, piece);
-            assert_eq!(found, Err(error), "{bytes:?} in pieces of {piece}");
-        }
-    }
+    ]);
     let fits = [deliver(), with_headers(&many(DEPTH))].concat();
     assert_eq!(events(&mut connected().0, &fits, 9).unwrap().len(), 1);
 }

@@ -48,6 +48,20 @@ pub trait SimulatedMachine {
         link: Option<Box<ClientLink>>,
     ) -> Result<Box<dyn SimulatedConnection>, Reason>;
 
+    /// Begins a connection of a client over QUIC; it is writable once it is open or has failed.
+    ///
+    /// # Errors
+    /// The reason to count.
+    fn open_quic(
+        &self,
+        route: &TcpRoute,
+        client: u32,
+        identity: QuicIdentity<'_>,
+    ) -> Result<Box<dyn SimulatedConnection>, Reason>;
+
+    /// Returns `true` while the last bytes of clients that have left are under way.
+    fn lingers(&self) -> bool;
+
     /// Appends the events of sockets, of which there is one or the time has come.
     fn wait(&mut self, until_ns: u64, ready: &mut Vec<Ready>);
 }
@@ -116,7 +130,13 @@ impl Host {
         client: u32,
         identity: QuicIdentity<'_>,
     ) -> Result<Channel, Reason> {
-        let Self::Machine(machine) = self else { return Err(Reason::QuicFailed) };
+        let machine = match self {
+            Self::Machine(machine) => machine,
+            Self::Simulated(machine) => {
+                let connection = machine.open_quic(route, client, identity)?;
+                return Ok(Channel::Simulated(Box::new(connection)));
+            }
+        };
         let hub = machine.hub().map_err(|error| tcp::reason(&error, true))?;
         let handle = hub.borrow_mut().open(route, client, identity)?;
         Ok(Channel::Quic(Box::new(QuicConnection::new(Rc::clone(hub), handle))))
@@ -126,7 +146,7 @@ impl Host {
     pub fn lingers(&self) -> bool {
         match self {
             Self::Machine(machine) => machine.hub.get().is_some_and(|hub| hub.borrow().lingers()),
-            Self::Simulated(_) => false,
+            Self::Simulated(machine) => machine.lingers(),
         }
     }
 

@@ -5,6 +5,7 @@ pub mod link;
 pub mod proxy_header;
 pub mod quic;
 pub mod silent;
+pub mod simulated;
 pub mod tcp;
 pub mod tls;
 pub mod websocket;
@@ -19,6 +20,7 @@ use plan::Reason;
 use self::link::{ClientLink, LinkFigures, LinkedWire, TimedSocket};
 use self::quic::QuicConnection;
 pub use self::silent::Silent;
+pub use self::simulated::SimulatedConnection;
 pub use self::websocket::{Framing, WebSocket};
 
 /// Reason codes of OpenSSL from here to 255 more are the alerts that the peer sent.
@@ -161,7 +163,7 @@ impl Stream {
 
     /// Code and text with which the peer has closed the connection, if the transport has them.
     pub fn last_words(&self) -> Option<String> {
-        if let Channel::Quic(quic) = self.channel() { quic.last_words() } else { None }
+        self.channel().quic()?.last_words()
     }
 
     /// Sends the ends of WebSocket and TLS, if there is room.
@@ -198,54 +200,6 @@ pub enum Channel {
     Quic(Box<QuicConnection>),
     /// Of a simulated machine; a fat pointer would make each client larger.
     Simulated(Box<Box<dyn SimulatedConnection>>),
-}
-
-/// A connection in a simulated network, with the meaning of the functions of [`Channel`].
-pub trait SimulatedConnection {
-    /// Puts the connected socket under a filter that behaves as TLS; nothing is sent yet.
-    fn secure(self: Box<Self>) -> Box<dyn SimulatedConnection>;
-
-    /// Returns `true` without a filter.
-    fn is_plain(&self) -> bool;
-
-    /// Returns `true` once the handshake of the filter has ended.
-    fn is_secure(&self) -> bool;
-
-    /// Lets its events have another index.
-    fn rename(&mut self, index: usize);
-
-    /// Continues the handshake, if there is one.
-    ///
-    /// # Errors
-    /// The reason why it has stopped.
-    fn handshake(&mut self) -> Result<(), Halt>;
-
-    /// Notes that the socket has bytes again.
-    fn wake(&mut self, ended: bool);
-
-    /// Reads bytes that have arrived.
-    ///
-    /// # Errors
-    /// The reason why it has stopped.
-    fn read(&mut self, buffer: &mut [u8], connecting: bool) -> Result<usize, Halt>;
-
-    /// Writes as many bytes as possible.
-    ///
-    /// # Errors
-    /// The reason why it has stopped.
-    fn write(&mut self, bytes: &[u8], connecting: bool) -> Result<usize, Halt>;
-
-    /// Returns `true` once if reading waited for room to write.
-    fn takes_reading(&mut self) -> bool;
-
-    /// Sends the end of TLS, if there is room.
-    fn finish(&mut self);
-
-    /// The socket with its link.
-    fn wire(&self) -> &dyn LinkedWire;
-
-    /// The socket with its link.
-    fn wire_mut(&mut self) -> &mut dyn LinkedWire;
 }
 
 /// A connection under TLS.
@@ -373,9 +327,7 @@ impl Channel {
 
     /// Makes the close of the socket a reset: kernel or hub discards what it has not sent.
     pub fn reset_on_close(&self) {
-        if let Self::Quic(quic) = self {
-            quic.abort();
-        }
+        self.quic().inspect(|quic| quic.abort());
         // A simulated close and a reset differ in nothing but the DISCONNECT.
         self.tcp().inspect(|stream| tcp::reset_on_close(stream));
     }
@@ -413,6 +365,14 @@ impl Channel {
             Self::Tls(tls) => tls.stream.get_mut(),
             Self::Quic(quic) => quic.as_mut(),
             Self::Simulated(connection) => connection.wire_mut(),
+        }
+    }
+
+    fn quic(&self) -> Option<&QuicConnection> {
+        match self {
+            Self::Quic(quic) => Some(quic),
+            Self::Simulated(connection) => connection.quic(),
+            Self::Plain(_) | Self::Tls(_) => None,
         }
     }
 

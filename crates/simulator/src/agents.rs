@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Sender};
 
 use agent::pipes::Input;
 use agent::snapshots::{Snapshots, Unread};
-use engine::{Client, EventLoop, Host, Setup, UNSENT_MAX};
+use engine::{Client, EventLoop, Host, Setup, SharedHub, UNSENT_MAX};
 use plan::{Command, Plan, Shard, Snapshot};
 
 use super::host::AgentMachine;
@@ -26,6 +26,8 @@ pub struct Agents {
 struct Agent {
     /// Loop of the agent; `None` after its end.
     event_loop: Option<EventLoop>,
+    /// Its connections over QUIC.
+    hub: Option<SharedHub>,
     inputs: Sender<Input>,
     snapshots: Unread,
     /// `false`: the controller reads none of its snapshots.
@@ -44,9 +46,10 @@ impl Agents {
             let machine = AgentMachine::new(Rc::clone(&network), index as usize);
             let (inputs, input_receiver) = mpsc::channel();
             let (snapshot_sender, snapshots) = Snapshots::new();
+            let hub = Some(machine.hub());
             let host = Host::Simulated(Box::new(machine));
             let event_loop = EventLoop::new(setup, host, input_receiver, snapshot_sender);
-            Agent { event_loop: Some(event_loop), inputs, snapshots, is_read: true }
+            Agent { event_loop: Some(event_loop), hub, inputs, snapshots, is_read: true }
         };
         let agents = (0..count).map(agent).collect();
         Self { network, agents }
@@ -110,17 +113,20 @@ impl Agents {
         let Some(event_loop) = &mut agent.event_loop else { return u64::MAX };
         let has_news = self.network.borrow().has_news(index);
         let now_ns = self.network.borrow().now_ns;
-        if has_news || event_loop.wake_ns() <= now_ns {
+        let hub_ns = |hub: &Option<SharedHub>| {
+            hub.as_ref().map_or(u64::MAX, |hub| hub.borrow_mut().begin_wait())
+        };
+        if has_news || event_loop.wake_ns().min(hub_ns(&agent.hub)) <= now_ns {
             let goes_on = event_loop.turn().expect("the simulated poll does not fail");
             if self.network.borrow().weather.seen.contains_key("deaf") {
                 let most = event_loop.clients_mut().iter().map(Client::replies).max();
                 assert!(most <= Some(REPLIES_MAX), "{most:?} bytes of replies wait");
             }
             if !goes_on {
-                agent.event_loop = None;
+                (agent.event_loop, agent.hub) = (None, None);
                 return u64::MAX;
             }
         }
-        event_loop.wake_ns()
+        event_loop.wake_ns().min(hub_ns(&agent.hub))
     }
 }

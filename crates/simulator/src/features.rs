@@ -10,6 +10,7 @@ pub mod groups;
 pub mod limits;
 pub mod links;
 pub mod nats;
+pub mod quic;
 pub mod round_trips;
 mod sessions;
 mod unchecked;
@@ -28,7 +29,7 @@ pub struct Feature {
 
 /// All features in the order of their introduction: the case that a seed once had is drawn with the
 /// first of them only.
-pub const FEATURES: [Feature; 19] = [
+pub const FEATURES: [Feature; 20] = [
     unchecked(unchecked::draw_exclusions),
     unchecked(unchecked::draw_websockets),
     unchecked(unchecked::draw_versions),
@@ -48,6 +49,7 @@ pub const FEATURES: [Feature; 19] = [
     Feature { draw: counts::draw, check: counts::check },
     Feature { draw: links::draw, check: links::check },
     Feature { draw: addresses::draw, check: addresses::check },
+    Feature { draw: quic::draw, check: quic::check },
 ];
 
 const fn unchecked(draw: fn(&mut Case, u64)) -> Feature {

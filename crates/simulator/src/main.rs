@@ -10,6 +10,7 @@ mod cases;
 mod checks;
 mod connection;
 mod course;
+mod datagrams;
 mod features;
 mod feed;
 mod host;
@@ -20,6 +21,7 @@ mod peer;
 mod scenes;
 mod scram;
 mod socket;
+mod stream;
 mod totals;
 mod weather;
 mod wire;
@@ -45,8 +47,9 @@ const SEEDS: u64 = 2_000;
 /// (252331, 284576). With the others the checks were wrong: about drains that end before slow
 /// readers; about a will without CONNACK; about messages for members of a group that had vanished;
 /// about groups of clients that share their sessions; and about answers that wait for room while a
-/// client leaves. The simulated socket forgot that a write waited for room (407106).
-const FOUND: [(u64, usize); 16] = [
+/// client leaves. The simulated socket forgot that a write waited for room (407106). Its
+/// server of QUIC ignored a connection whose first datagram had waited for room (1799).
+const FOUND: [(u64, usize); 17] = [
     (20149, 10),
     (45876, 10),
     (4693, 10),
@@ -63,9 +66,10 @@ const FOUND: [(u64, usize); 16] = [
     (312966, 12),
     (407106, 12),
     (514568, 14),
+    (1799, 20),
 ];
 /// Every kind of trouble that so many seeds surely reach.
-const TROUBLE: [&str; 51] = [
+const TROUBLE: [&str; 61] = [
     "packet above the client's maximum",
     "messages above the client's receive maximum",
     "message above the broker's maximum",
@@ -117,6 +121,16 @@ const TROUBLE: [&str; 51] = [
     "slow consumer",
     "stale connection",
     "two deliveries to one client",
+    "datagram lost",
+    "datagram twice",
+    "datagram out of order",
+    "datagram for an address of the past",
+    "no room for a datagram",
+    "stream blocked",
+    "QUIC refused",
+    "idle timeout",
+    "new address",
+    "second address",
 ];
 
 /// Plays the case of a seed.

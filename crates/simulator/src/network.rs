@@ -12,8 +12,9 @@ use mqtt::{Ack, Packet, Publish};
 use nix::errno::Errno;
 use testkit::Rng;
 
+use super::datagrams::{QUIC_LINES, QuicSide};
 use super::nats;
-use super::output::{Arrival, Output};
+use super::output::{Arrival, Output, Pipe};
 use super::peer::Peer;
 use super::weather::{Fault, OpeningOutcome, Weather};
 use super::wire::WireRecord;
@@ -34,6 +35,8 @@ pub struct Network {
     pub wire: WireRecord,
     /// Most bytes that an agent has read between two waits.
     pub read_most: usize,
+    /// Connections over QUIC.
+    pub quic: QuicSide,
     rng: Rng,
     events: BinaryHeap<Reverse<(u64, u64, NetworkEvent)>>,
     scheduled_total: u64,
@@ -42,7 +45,7 @@ pub struct Network {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum NetworkEvent {
+pub enum NetworkEvent {
     /// An attempt to connect succeeds or fails.
     Opened(usize),
     /// Bytes arrive at the broker.
@@ -53,6 +56,16 @@ enum NetworkEvent {
     Reset(usize),
     /// A fault happens.
     Fault(usize),
+    /// A datagram arrives.
+    Datagram(usize),
+    /// A socket for datagrams has room again.
+    Room(usize),
+    /// The broker reads from a stream of QUIC.
+    QuicRead(usize),
+    /// The broker writes on a stream of QUIC.
+    QuicWrite(usize),
+    /// The server of QUIC has a timer.
+    QuicTimer,
     /// The broker checks for clients that have been silent for too long.
     KeepAlive,
 }
@@ -103,23 +116,15 @@ enum SocketState {
     Closed,
 }
 
-/// One direction: what is on its way, and when it arrives.
-#[derive(Default)]
-struct Pipe {
-    items: VecDeque<(u64, Arrival)>,
-    bytes: usize,
-    room_max: usize,
-    /// An event is scheduled for its front.
-    is_scheduled: bool,
-}
-
 impl Network {
     /// A network that begins at `now_ns` with this weather.
     pub fn new(seed: u64, agents: usize, now_ns: u64, weather: Weather, peer: Peer) -> Self {
         let descriptors_max = weather.descriptors_max;
         let machine = || MachineState { descriptors_max, ..MachineState::default() };
+        let quic = QuicSide::new(seed, weather.datagrams);
         let mut network = Self {
             now_ns,
+            quic,
             weather,
             peer,
             wire: WireRecord::default(),
@@ -151,7 +156,7 @@ impl Network {
     /// Returns `true` if bytes of the broker are on their way to clients, or wait for them.
     pub fn has_unread(&self) -> bool {
         let mut open = self.connections.iter().filter(|c| c.state == SocketState::Open);
-        open.any(|c| !c.receive.is_empty() || c.down.bytes > 0)
+        open.any(|c| !c.receive.is_empty() || c.down.bytes > 0) || self.quic.has_unread()
     }
 
     /// Number of waits of an agent.
@@ -167,7 +172,7 @@ impl Network {
     /// Returns `true` if a wait of this agent ends at once.
     pub fn has_news(&self, agent: usize) -> bool {
         let machine = &self.machines[agent];
-        machine.woken || !machine.news.is_empty()
+        machine.woken || !machine.news.is_empty() || self.quic.has_news(agent)
     }
 
     /// Advances the time to `until_ns`, or to earlier news of any agent.
@@ -189,16 +194,12 @@ impl Network {
     /// As `socket(2)` and `connect(2)`.
     pub fn open(&mut self, agent: usize, client: u32, route: &TcpRoute) -> io::Result<usize> {
         self.spend();
-        let machine = &mut self.machines[agent];
-        if machine.descriptors >= machine.descriptors_max {
-            self.weather.note("descriptors ran out");
-            return Err(Errno::EMFILE.into());
-        }
+        self.take_descriptor(agent)?;
         let opening = self.weather.opening(self.now_ns, &mut self.rng);
         if opening == OpeningOutcome::NoPorts {
+            self.machines[agent].descriptors -= 1;
             return Err(Errno::EADDRNOTAVAIL.into());
         }
-        machine.descriptors += 1;
         let latency_ns = self.weather.latency_ns(&mut self.rng);
         let rooms = self.weather.rooms(&mut self.rng);
         let (connection, speaks_nats) = (self.connections.len(), route.target.port() == nats::PORT);
@@ -228,6 +229,22 @@ impl Network {
         Ok(connection)
     }
 
+    /// Takes a descriptor for a socket of an agent.
+    pub fn take_descriptor(&mut self, agent: usize) -> io::Result<()> {
+        let machine = &mut self.machines[agent];
+        if machine.descriptors >= machine.descriptors_max {
+            self.weather.note("descriptors ran out");
+            return Err(Errno::EMFILE.into());
+        }
+        machine.descriptors += 1;
+        Ok(())
+    }
+
+    /// Closes the sockets for datagrams of an agent.
+    pub fn close_datagram_sockets(&mut self, agent: usize) {
+        self.machines[agent].descriptors -= self.quic.close_sockets(agent);
+    }
+
     /// As `epoll_ctl(2)` with another index: what has happened is news again.
     pub fn rename(&mut self, index: usize, client: usize) {
         self.connections[index].client = client as u32;
@@ -241,7 +258,8 @@ impl Network {
         machine.waits_total += 1;
         machine.read = 0;
         self.wire.turns_total += 1;
-        let is_due = machine.woken || !machine.news.is_empty() || until_ns <= self.now_ns;
+        let has_news = !machine.news.is_empty() || self.quic.has_news(agent);
+        let is_due = machine.woken || has_news || until_ns <= self.now_ns;
         assert!(is_due, "an agent waits until its time has come");
         machine.woken = false;
         let count = machine.news.len().min(1 + self.rng.below(16));
@@ -355,11 +373,12 @@ impl Network {
     }
 
     /// A call into the kernel takes its time.
-    fn spend(&mut self) {
+    pub fn spend(&mut self) {
         self.now_ns += self.rng.below(CALL_NS) as u64;
     }
 
-    fn schedule(&mut self, at_ns: u64, event: NetworkEvent) {
+    /// Lets an event happen at an instant.
+    pub fn schedule(&mut self, at_ns: u64, event: NetworkEvent) {
         self.scheduled_total += 1;
         self.events.push(Reverse((at_ns.max(self.now_ns), self.scheduled_total, event)));
     }
@@ -392,6 +411,11 @@ impl Network {
             NetworkEvent::Down(index) => self.arrive_down(index),
             NetworkEvent::Reset(index) => self.arrive_reset(index),
             NetworkEvent::Fault(index) => self.go_wrong(index),
+            NetworkEvent::Datagram(number) => self.arrive_datagram(number),
+            NetworkEvent::Room(socket) => self.quic.give_room(socket),
+            NetworkEvent::QuicRead(index) => self.read_quic(index),
+            NetworkEvent::QuicWrite(index) => self.write_on_quic(index),
+            NetworkEvent::QuicTimer => self.serve_quic(),
             NetworkEvent::KeepAlive => {
                 self.peer.expire(self.now_ns);
                 self.take_output();
@@ -484,8 +508,12 @@ impl Network {
     }
 
     /// Hands what the broker has written to the pipes.
-    fn take_output(&mut self) {
+    pub fn take_output(&mut self) {
         while let Some((index, output)) = self.peer.output.pop_front() {
+            if index >= QUIC_LINES {
+                self.take_quic_output(index, output);
+                continue;
+            }
             let connection = &mut self.connections[index];
             let arrives_ns = self.now_ns.max(connection.stalled_until_ns) + connection.latency_ns;
             match output {
@@ -516,7 +544,9 @@ impl Network {
                         self.connections[index].stalled_until_ns = self.now_ns.saturating_add(ns);
                     }
                 }
+                self.quic.stall(per_cent, self.now_ns.saturating_add(ns));
             }
+            Fault::Rebind { per_cent, keeps } => self.quic.rebind(per_cent, keeps),
             Fault::Standstill { ns } => self.now_ns += ns,
             Fault::Flood { bytes } => {
                 let message =
@@ -528,7 +558,10 @@ impl Network {
                     self.connections.iter().map(|_| self.rng.chance(per_cent)).collect();
                 // Of a message that is not in flight: the client answers with PUBREL.
                 let packet = Packet::PubRec(Ack::of(u16::MAX));
-                self.peer.flood(bytes, &packet, |connection| chosen[connection]);
+                let over_quic = self.quic.stall(per_cent, self.now_ns + ns);
+                self.peer.flood(bytes, &packet, |connection| {
+                    chosen.get(connection).copied().unwrap_or(over_quic.contains(&connection))
+                });
                 self.take_output();
                 for (connection, _) in
                     self.connections.iter_mut().zip(chosen).filter(|(_, is_chosen)| *is_chosen)
@@ -559,42 +592,5 @@ impl NetworkConnection {
             ended: failed || is_open && self.ended,
         };
         (ready.readable || ready.writable).then_some(ready)
-    }
-}
-
-impl Pipe {
-    fn room(&self) -> usize {
-        self.room_max - self.bytes
-    }
-
-    fn push(&mut self, arrives_ns: u64, arrival: Arrival) {
-        if let Arrival::Bytes(bytes) = &arrival {
-            self.bytes += bytes.len();
-        }
-        self.items.push_back((arrives_ns, arrival));
-    }
-
-    /// Arrival of the first item, unless an event is scheduled for it already.
-    fn next_ns(&mut self) -> Option<u64> {
-        let at_ns = self.items.front().filter(|_| !self.is_scheduled)?.0;
-        self.is_scheduled = true;
-        Some(at_ns)
-    }
-
-    /// The front, of bytes at most so many; `None`: there is none, or no room for it.
-    fn pop(&mut self, most: usize) -> Option<Arrival> {
-        if let Arrival::Bytes(bytes) = &mut self.items.front_mut()?.1
-            && bytes.len() > most
-        {
-            let rest = bytes.split_off(most);
-            let front = std::mem::replace(bytes, rest);
-            self.bytes -= front.len();
-            return Some(Arrival::Bytes(front)).filter(|_| most > 0);
-        }
-        let (_, arrival) = self.items.pop_front()?;
-        if let Arrival::Bytes(bytes) = &arrival {
-            self.bytes -= bytes.len();
-        }
-        Some(arrival)
     }
 }

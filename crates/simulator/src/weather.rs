@@ -32,12 +32,34 @@ pub struct Weather {
     pub gulp_ns: u64,
     /// Time between two looks of the broker for silent clients.
     pub keep_alive_check_ns: u64,
+    /// Faults of datagrams.
+    pub datagrams: DatagramWeather,
     /// Faults, each with its time after the beginning in nanoseconds.
     pub faults: Vec<(u64, Fault)>,
     /// The broker refuses connections before this instant.
     pub refuse_until_ns: u64,
     /// Number of faults by kind.
     pub seen: BTreeMap<&'static str, u64>,
+}
+
+/// Faults of datagrams, and limits of a server of QUIC.
+#[derive(Clone, Copy, Debug)]
+pub struct DatagramWeather {
+    /// Chance that a datagram is lost.
+    pub lost: usize,
+    /// Chance that a datagram arrives twice.
+    pub doubled: usize,
+    /// Chance that a socket has no room.
+    pub full: usize,
+    /// Bytes of a stream that the server takes without reading them.
+    pub window: u32,
+    /// Time without a packet after which the server ends a connection, in seconds; 0: never.
+    pub idle_s: u32,
+}
+
+impl DatagramWeather {
+    /// No faults, and room for all bytes.
+    pub const FAIR: Self = Self { lost: 0, doubled: 0, full: 0, window: 1 << 18, idle_s: 0 };
 }
 
 /// Kinds of weather.
@@ -90,6 +112,13 @@ pub enum Fault {
         /// Manner of the end.
         manner: Manner,
     },
+    /// Addresses of clients over QUIC change on their way.
+    Rebind {
+        /// Percentage of the sockets.
+        per_cent: usize,
+        /// Datagrams for the old address still arrive.
+        keeps: bool,
+    },
     /// The machine of the agents stands still for a time.
     Standstill {
         /// Duration of the fault.
@@ -122,6 +151,8 @@ impl Fault {
             Self::Hang { manner: Manner::Reset, .. } => "reset",
             Self::Hang { manner: Manner::Garbage, .. } => "garbage",
             Self::Hang { .. } => "end",
+            Self::Rebind { keeps: true, .. } => "second address",
+            Self::Rebind { .. } => "new address",
             Self::Standstill { .. } => "standstill",
             Self::Deaf { .. } => "deaf",
             Self::Flood { .. } => "flood",
@@ -141,6 +172,7 @@ impl Weather {
             gulp_max: 0,
             gulp_ns: 0,
             keep_alive_check_ns: S,
+            datagrams: DatagramWeather::FAIR,
             faults: Vec::new(),
             refuse_until_ns: 0,
             seen: BTreeMap::new(),

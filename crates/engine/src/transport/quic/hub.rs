@@ -477,13 +477,12 @@ impl Hub {
     /// Sends what has waited for room in a socket.
     fn unblock(&mut self, socket: SocketIndex) {
         let Self { sockets, blocked, .. } = self;
-        // A datagram that finds no room again is lost, as in a queue of the network.
+        // A socket has one datagram here at most, and others wait for that one.
         blocked.retain(|(index, transmit, bytes)| {
-            let is_own = *index == socket;
-            if is_own {
-                let _ = sockets.send(socket, transmit, bytes);
-            }
-            !is_own
+            *index != socket
+                || sockets
+                    .send(socket, transmit, bytes)
+                    .is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
         });
     }
 

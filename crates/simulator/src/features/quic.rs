@@ -1,0 +1,82 @@
+//! Connections over QUIC in simulated runs: how a case draws them, and what the server saw.
+
+use plan::{PlannedProtocol, PlannedTls, TlsVersion};
+use testkit::Rng;
+
+use crate::case::Case;
+use crate::course::Run;
+use crate::totals::Totals;
+use crate::weather::{Climate, DatagramWeather, Fault, S};
+
+/// Draws targets over QUIC, apart from the other draws.
+pub fn draw(case: &mut Case, seed: u64) {
+    let mut rng = Rng::new(seed ^ 0x0901_cbad);
+    let speaks_mqtt = |protocol: &PlannedProtocol| matches!(protocol, PlannedProtocol::Mqtt(_));
+    if !case.plan.populations.iter().all(|each| speaks_mqtt(&each.protocol)) || !rng.chance(30) {
+        return;
+    }
+    for target in case.plan.targets.iter_mut().filter(|_| rng.chance(80)) {
+        (target.tls, target.quic, target.websocket) = (true, true, None);
+    }
+    for population in &mut case.plan.populations {
+        population.tls = Some(unverified());
+        population.link.clear();
+    }
+    case.weather.datagrams = weather(&mut rng, case.climate);
+    for _ in 0..rng.below(4) {
+        let keeps = case.climate != Climate::Storm || rng.chance(50);
+        let fault = Fault::Rebind { per_cent: 1 + rng.below(100), keeps };
+        case.weather.faults.push((rng.bits() % (8 * S), fault));
+    }
+}
+
+/// Settings of clients that take every certificate.
+fn unverified() -> PlannedTls {
+    PlannedTls {
+        ca: None,
+        verify: false,
+        server_name: None,
+        certificate: None,
+        key: None,
+        psk: None,
+        min_version: TlsVersion::Tls12,
+        max_version: TlsVersion::Tls13,
+        ciphers: None,
+        passphrase: None,
+        reread: false,
+        suites: Vec::new(),
+        groups: Vec::new(),
+        alpn: Vec::new(),
+        resume: 0.0,
+        key_log: None,
+    }
+}
+
+/// In fair weather datagrams arrive twice and out of order, and sockets have no room for a time.
+fn weather(rng: &mut Rng, climate: Climate) -> DatagramWeather {
+    let fair = DatagramWeather {
+        doubled: rng.pick(&[0, 10]),
+        full: rng.pick(&[0, 2]),
+        ..DatagramWeather::FAIR
+    };
+    match climate {
+        Climate::Fair => fair,
+        Climate::Narrow => DatagramWeather { window: 1000 + rng.below(3000) as u32, ..fair },
+        Climate::Storm => DatagramWeather {
+            lost: rng.pick(&[0, 1, 10]),
+            window: 64 + rng.below(4000) as u32,
+            idle_s: rng.pick(&[0, 1, 5]),
+            ..fair
+        },
+    }
+}
+
+/// Clients over QUIC have no handshake of TCP.
+pub fn check(run: &Run, _: &Totals) {
+    let targets = &run.plan().targets;
+    if !targets.iter().all(|target| target.quic) {
+        return;
+    }
+    let populations = run.snapshots.iter().flat_map(|snapshot| &snapshot.populations);
+    assert_eq!(populations.map(|own| own.connect_tcp.count()).sum::<u64>(), 0);
+}

@@ -184,6 +184,8 @@ class Costs:
     of epoll, without caches that the kernel can reclaim."""
     tls_client: Cost
     """Memory that TLS adds to a client."""
+    quic_client: Cost
+    """Memory that QUIC adds to a client, which then has no socket of its own."""
     buffer: Cost
     """Memory for a message on its way."""
     pair: Cost
@@ -198,6 +200,10 @@ class Costs:
     """Time for a connection."""
     handshake: Cost
     """Time that TLS adds to a connection."""
+    quic_handshake: Cost
+    """Time that QUIC adds to a connection."""
+    quic_packet: Cost
+    """Time that QUIC adds to a packet of MQTT and its acknowledgement."""
     word: str
     """A remark for the user; empty if there is none."""
 
@@ -235,6 +241,7 @@ class Costs:
             client=cost("idle client, agent", 170, "B", "bytes_per_client"),
             end=cost("idle client, kernel", 4_100, "B", "kernel_bytes_per_end"),
             tls_client=Cost("TLS of a client", 22_000, "B", SHIPPED),
+            quic_client=Cost("QUIC of a client", 20_000, "B", SHIPPED),
             buffer=Cost("message on its way", 4_096, "B", RULE),
             pair=Cost("stream at a receiver", 112, "B", RULE),
             sent=(
@@ -248,6 +255,8 @@ class Costs:
             ping=cost("keep-alive", 11, "µs", "pinged"),
             connect=cost("connection", 31, "µs", "connected"),
             handshake=Cost("handshake of TLS", 380, "µs", SHIPPED),
+            quic_handshake=Cost("handshake of QUIC", 1_180, "µs", SHIPPED),
+            quic_packet=Cost("packet over QUIC", 9, "µs", SHIPPED),
             word=word,
         )
 

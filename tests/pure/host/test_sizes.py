@@ -194,6 +194,19 @@ def test_tls_costs_memory_and_handshakes() -> None:
     assert any("handshake of TLS" in line for line in secure.costs)
 
 
+def test_quic_costs_other_memory_and_handshakes_than_tls_and_neither_ports_nor_files() -> None:
+    secure, quic = (
+        sizes(plan_of(10_000, target=target)) for target in ("mqtts://b:8883", "quic://b")
+    )
+    assert row(quic, "ports to a target").needed == row(quic, "open files").needed == 0
+    client = COSTS.client.value + COSTS.quic_client.value
+    assert row(quic, "memory").needed == row(secure, "memory").needed + 10_000 * (
+        client - COSTS.client.value - COSTS.end.value - COSTS.tls_client.value
+    )
+    assert any("handshake of QUIC" in line for line in quic.costs)
+    assert not any("TLS" in line for line in quic.costs)
+
+
 def test_a_payload_of_text_is_as_long_as_it_is_when_sent() -> None:
     stages = "connect: {rate: 1/s}, publish: 10s"
 

@@ -52,9 +52,10 @@ def agents_here(plan: Plan, fleet: ScenarioFleet, host: HostLimits) -> int:
 def open_files(plan: Plan, agents: int, descriptors: int, otherwise: str) -> Need:
     """The open files of the agent with the most clients; `otherwise` is a remedy with a place for
     the number of agents that fit."""
-    files = largest_share(plan, agents) + DESCRIPTORS_KEPT
+    clients = sockets(plan)
+    files = most_in_one(clients, agents) + DESCRIPTORS_KEPT
     room = max(1, descriptors - DESCRIPTORS_KEPT - len(plan.populations))
-    fitting = max(1, ceil(sum(_clients(plan)) / room))
+    fitting = max(1, ceil(sum(clients) / room))
     command = Fix("ulimit", "n", files)
     what, remedy = "open files of an agent", otherwise.format(fitting)
     return Need(what, files, descriptors, "files", command, remedy)
@@ -63,14 +64,18 @@ def open_files(plan: Plan, agents: int, descriptors: int, otherwise: str) -> Nee
 def clients_bytes(plan: Plan, costs: Costs) -> float:
     """Memory of all clients that agents play, in agents and in the kernel for their ends of the
     connections, without messages on their way."""
+    over_quic = [is_over_quic(plan, each) for each in plan.populations]
     secure = [
         each.clients
-        for each in plan.populations
-        if any(plan.targets[target].tls for target in each.at.targets)
+        for each, has_quic in zip(plan.populations, over_quic, strict=True)
+        if not has_quic and any(plan.targets[target].tls for target in each.at.targets)
     ]
+    quic = sum(clients for clients, has in zip(_clients(plan), over_quic, strict=True) if has)
     return (
-        sum(_clients(plan)) * (costs.client.value + costs.end.value)
+        sum(_clients(plan)) * costs.client.value
+        + sum(sockets(plan)) * costs.end.value
         + sum(secure) * costs.tls_client.value
+        + quic * costs.quic_client.value
         + _ledger_pairs(plan) * costs.pair.value
     )
 
@@ -116,6 +121,20 @@ def _peak_per_s(plan: Plan) -> float:
 def _clients(plan: Plan) -> list[int]:
     """Connections of the clients that agents play."""
     return [each.connections_max if each.player == "engine" else 0 for each in plan.populations]
+
+
+def is_over_quic(plan: Plan, population: PlannedPopulation) -> bool:
+    """Returns True if all clients of a population connect over QUIC."""
+    return all(plan.targets[target].quic for target in population.at.targets)
+
+
+def sockets(plan: Plan) -> list[int]:
+    """Connections of the clients that agents play, each with a socket of its own. Clients over QUIC
+    share a few."""
+    return [
+        0 if is_over_quic(plan, each) else clients
+        for each, clients in zip(plan.populations, _clients(plan), strict=True)
+    ]
 
 
 def _ledger_pairs(plan: Plan) -> float:

@@ -14,7 +14,12 @@ from pubstorm.contract.plan import (
 )
 from pubstorm.host.binaries import offered_load
 from pubstorm.host.calibration import Costs, least_seconds
-from pubstorm.host.preflight.engines import PORTS_SHARE_EASY, clients_bytes, connections_at
+from pubstorm.host.preflight.engines import (
+    PORTS_SHARE_EASY,
+    clients_bytes,
+    connections_at,
+    sockets,
+)
 from pubstorm.host.sizing.traffic import SEGMENT, Moment, moments
 from pubstorm.scenario.fleet import FleetHost, ScenarioFleet
 from pubstorm.scenario.sizes import DESCRIPTORS_KEPT
@@ -137,8 +142,7 @@ def _resources(
     plan: Plan, fleet: ScenarioFleet, costs: Costs, ports: int, busy: Sequence[Moment]
 ) -> list[Resource]:
     host, engines = fleet.host, _agents_per_host(fleet)
-    clients = sum(each.clients for each in plan.populations if each.player == "engine")
-    at_one = max(connections_at(plan))
+    at_one = _ports_at_one(plan)
     cpu = max(busy, key=lambda moment: moment.cpu_s)
     out = max(busy, key=lambda moment: moment.wire.out)
     into = max(busy, key=lambda moment: moment.wire.into)
@@ -156,7 +160,7 @@ def _resources(
         ),
         Resource(
             "open files",
-            clients,
+            sum(sockets(plan)),
             max(1, files) * engines,
             "files",
             f"one for each client, {DESCRIPTORS_KEPT} kept for an agent",
@@ -191,9 +195,22 @@ def _memory(plan: Plan, costs: Costs, busy: Sequence[Moment]) -> tuple[float, st
     if offered_load(plan).closed_loop:
         under_way = clients
     words = f"{costs.client.value + costs.end.value:,.0f} B for each client"
-    if any(target.tls for target in plan.targets):
+    if _has_tls(plan):
         words += f", {costs.tls_client.value:,.0f} B for TLS"
+    if any(target.quic for target in plan.targets):
+        words = words.replace("each client", "each client over TCP")
+        words += f", {costs.quic_client.value:,.0f} B for QUIC"
     return clients_bytes(plan, costs) + under_way * costs.buffer.value, words
+
+
+def _has_tls(plan: Plan) -> bool:
+    return any(target.tls and not target.quic for target in plan.targets)
+
+
+def _ports_at_one(plan: Plan) -> int:
+    """Connections with a port of their own at the target that has the most: those over TCP."""
+    pairs = zip(connections_at(plan), plan.targets, strict=True)
+    return max((number for number, target in pairs if not target.quic), default=0)
 
 
 def _least(plan: Plan, resources: Sequence[Resource]) -> int:
@@ -216,7 +233,9 @@ def _figures(plan: Plan, costs: Costs) -> Iterator[str]:
     used += [costs.sent[0], costs.received[0]] if 0 in qos else []
     used += [costs.sent[1], costs.received[1]] if qos & {1, 2} else []
     used += [costs.ping] if any(each.keep_alive_s for each in plan.populations) else []
-    used += [costs.tls_client, costs.handshake] if any(t.tls for t in plan.targets) else []
+    used += [costs.tls_client, costs.handshake] if _has_tls(plan) else []
+    if any(target.quic for target in plan.targets):
+        used += [costs.quic_client, costs.quic_handshake, costs.quic_packet]
     for cost in used:
         number = f"{cost.value:,.0f}" if cost.value >= 100 else f"{cost.value:.1f}"
         yield f"{cost.what:24}{number:>12} {cost.unit:3}{cost.source}"
@@ -232,7 +251,7 @@ def _unreachable(plan: Plan) -> Iterator[str]:
 
 
 def _remarks(plan: Plan, fleet: ScenarioFleet, hosts: int, ports: int) -> Iterator[str]:
-    at_one = ceil(max(connections_at(plan)) / hosts / fleet.host.addresses)
+    at_one = ceil(_ports_at_one(plan) / hosts / fleet.host.addresses)
     easy = int(ports * PORTS_SHARE_EASY)
     if at_one > easy:
         yield (

@@ -24,6 +24,9 @@ PAYLOAD_MAX = 1448
 """Payload of a segment if a packet of the network has 1500 bytes."""
 ACK, PING = 4, 2
 """PUBACK, PUBREC, PUBREL, PUBCOMP and CONNACK; PINGREQ and PINGRESP."""
+QUIC_PACKET, QUIC_HANDSHAKE = 30, (2_600, 4_000)
+"""Bytes that QUIC adds to a packet, with headers of UDP for those of TCP [RFC 9000, 17.3]; bytes
+that a client sends and receives for the handshake, in datagrams of 1,200 bytes."""
 TLS_RECORD = 22
 """Bytes that TLS 1.3 adds to a packet."""
 FRAME = 8
@@ -54,22 +57,24 @@ class Bytes:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Protocols between TCP and MQTT."""
+    """Protocols between IP and MQTT, besides TCP."""
 
     tls: bool = False
     websocket: bool = False
+    quic: bool = False
 
     @property
     def packet(self) -> int:
         """Bytes that they add to a packet."""
-        return self.tls * TLS_RECORD + self.websocket * FRAME
+        return self.quic * QUIC_PACKET + self.tls * TLS_RECORD + self.websocket * FRAME
 
     @property
     def opening(self) -> Bytes:
         """Bytes of their handshakes."""
         tls = Bytes(*TLS_HANDSHAKE).times(self.tls)
         segments = Bytes(UPGRADE[0] + SEGMENT, UPGRADE[1] + SEGMENT)
-        return tls.plus(segments.times(self.websocket))
+        quic = Bytes(*QUIC_HANDSHAKE).times(self.quic)
+        return tls.plus(quic).plus(segments.times(self.websocket))
 
 
 PLAIN = Layers()
@@ -194,8 +199,10 @@ class _Demand:
                 continue
             if population.keep_alive_s and index not in busy:
                 rate = clients / population.keep_alive_s
-                wire = ping(self.layers(population)).times(rate)
-                found = found.plus(Moment("", rate * _seconds(self.costs.ping.value), wire, 0))
+                layers = self.layers(population)
+                us = self.costs.ping.value + layers.quic * self.costs.quic_packet.value
+                wire = ping(layers).times(rate)
+                found = found.plus(Moment("", rate * _seconds(us), wire, 0))
             life = population.lifetime
             if life is not None and life.offline_ns is not None:
                 turn_ns = max(1, (life.min_ns + life.max_ns) / 2 + life.offline_ns)
@@ -211,7 +218,8 @@ class _Demand:
         """Connections a second of the population with this index."""
         population, opening = self.plan.populations[index], self.load.populations[index].opening
         layers, costs = self.layers(population), self.costs
-        us = costs.connect.value + (costs.handshake.value if layers.tls else 0)
+        us = costs.connect.value + layers.tls * costs.handshake.value
+        us += layers.quic * (costs.quic_handshake.value + costs.quic_packet.value)
         us += costs.sent[1].value if population.subscriptions else 0
         wire = Bytes(0, 0) if opening is None else connection(opening, layers).times(rate_per_s)
         return Moment(population.name, rate_per_s * _seconds(us), wire, 0)
@@ -228,8 +236,10 @@ class _Demand:
         load = self.load.populations[flow.population].publications[flow.publication]
         out = message(load.message_bytes, qos, layers).times(flow.sent_per_s)
         into = message(load.message_bytes, received_qos, layers).turned().times(delivered_per_s)
-        us = flow.sent_per_s * costs.sent[min(qos, 1)].value * _packets(qos)
-        us += delivered_per_s * costs.received[min(received_qos, 1)].value * _packets(received_qos)
+        added = layers.quic * costs.quic_packet.value
+        us = flow.sent_per_s * (costs.sent[min(qos, 1)].value + added) * _packets(qos)
+        received = costs.received[min(received_qos, 1)].value + added
+        us += delivered_per_s * received * _packets(received_qos)
         both_per_s = flow.sent_per_s + delivered_per_s
         return Moment(population.name, _seconds(us), out.plus(into), both_per_s)
 
@@ -245,8 +255,9 @@ class _Demand:
         """Returns the protocols between TCP and that of a population."""
         targets = [self.plan.targets[index] for index in population.at.targets]
         return Layers(
-            tls=any(target.tls for target in targets),
+            tls=any(target.tls and not target.quic for target in targets),
             websocket=any(target.websocket is not None for target in targets),
+            quic=any(target.quic for target in targets),
         )
 
 

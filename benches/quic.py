@@ -1,0 +1,152 @@
+"""Compares clients over QUIC with clients under TLS 1.3 over TCP: `python -m benches.quic`.
+
+Each figure is a difference of two runs of `pubstorm run`, of which the second has more clients, or
+lasts longer. What both have in common is in neither figure: the start of the agent, its timers and
+its snapshots. CPU is that of the agent, in user and kernel mode; memory is resident memory. QUIC is
+played against the embedded broker, TLS against mosquitto, because the embedded broker has no
+listener for TLS. The brokers are not in the figures, and run on the same processors.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benches import machine
+
+BROKERS: Mapping[str, Mapping[str, object]] = {
+    "QUIC": {"kind": "embedded", "transport": "quic"},
+    "TLS over TCP": {"kind": "mosquitto", "tls": "server"},
+}
+FEW, MANY = 200, 1000
+SHORT_S, LONG_S = 5, 15
+RUN_TIMEOUT_S = 300
+Count = Callable[[Mapping[str, Any]], float]
+
+
+@dataclass(frozen=True)
+class Played:
+    """Figures of a run's one agent."""
+
+    cpu_us: float
+    memory: float
+    result: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A load in two sizes, and the figure of their difference."""
+
+    name: str
+    unit: str
+    few: Mapping[str, object]
+    many: Mapping[str, object]
+    amount: Count
+    """By which the difference is divided."""
+    is_memory: bool = False
+
+
+def clients(number: int, **keys: object) -> dict[str, object]:
+    """Returns a population of clients that send no keep-alive in a run."""
+    return {"clients": number, "keep_alive": "10min", "connect_timeout": "30s", **keys}
+
+
+def idle(number: int, seconds: int, **keys: object) -> dict[str, object]:
+    """Returns a scenario of idle clients."""
+    stages = [{"connect": {"rate": "100/s"}}, {"hold": f"{seconds}s"}, "disconnect"]
+    return {"populations": {"client": clients(number, **keys)}, "stages": stages}
+
+
+def sending(seconds: int) -> dict[str, object]:
+    """Returns a scenario of publishers without subscribers."""
+    flow = {"topic": "t/{n}", "rate": "20/s", "size": "64B"}
+    return published(seconds, client=clients(100, publications=[flow]))
+
+
+def receiving(seconds: int) -> dict[str, object]:
+    """Returns a scenario of 100 subscribers to one publisher."""
+    flow = {"topic": "all", "rate": "20/s", "size": "64B"}
+    subscriber = clients(100, subscriptions=[{"topic": "all"}])
+    return published(seconds, client=subscriber, source=clients(1, publications=[flow]))
+
+
+def published(seconds: int, **populations: object) -> dict[str, object]:
+    """Returns a scenario with a publish stage."""
+    stages = ["connect", {"publish": f"{seconds}s"}, "disconnect"]
+    return {"populations": populations, "stages": stages}
+
+
+def total(name: str) -> Count:
+    """Returns the sum of a counter over the populations of a result."""
+    return lambda result: sum(each[name] for each in result["populations"].values())
+
+
+CASES = (
+    Compared("connect", "µs", idle(FEW, 1), idle(MANY, 1), total("connected_total")),
+    Compared("idle client", "B", idle(FEW, 1), idle(MANY, 1), total("connected_total"), True),
+    Compared(
+        "ping and its answer",
+        "µs",
+        idle(FEW, SHORT_S, keep_alive="1s"),
+        idle(FEW, LONG_S, keep_alive="1s"),
+        lambda result: FEW * (SHORT_S if result["name"] == "few" else LONG_S),
+    ),
+    Compared("message sent", "µs", sending(SHORT_S), sending(LONG_S), total("sent_total")),
+    Compared(
+        "message received", "µs", receiving(SHORT_S), receiving(LONG_S), total("received_total")
+    ),
+)
+
+
+def main() -> int:
+    """Prints a line for each figure; returns the exit code."""
+    print(machine.describe())
+    other_work = machine.OtherWork()
+    print(f"\n| | unit | {' | '.join(BROKERS)} |\n| - | - |{' -: |' * len(BROKERS)}")
+    for case in CASES:
+        found = [_figure(case, broker) for broker in BROKERS.values()]
+        cells = " | ".join(f"{figure:,.0f}" for figure in found)
+        print(f"| {case.name} | {case.unit} | {cells} |", flush=True)
+    print(f"\nother work took {other_work.share():.0%} of the machine meanwhile")
+    return 0
+
+
+def _figure(case: Compared, broker: Mapping[str, object]) -> float:
+    few, many = (_play(case, size, broker) for size in ("few", "many"))
+    more = case.amount(many.result) - case.amount(few.result)
+    difference = many.memory - few.memory if case.is_memory else many.cpu_us - few.cpu_us
+    return difference / more
+
+
+def _play(case: Compared, size: str, broker: Mapping[str, object]) -> Played:
+    scenario = {
+        **getattr(case, size),
+        "topology": {"brokers": {"broker": broker}},
+        "fleet": {"agents": 1},
+        "defaults": "off",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path, out = Path(folder) / f"{size}.json", Path(folder) / "run"
+        path.write_text(json.dumps(scenario))
+        command = [sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(out)]
+        played = subprocess.run(
+            [*command, "--no-report"], capture_output=True, text=True, timeout=RUN_TIMEOUT_S
+        )
+        if not (out / "result.json").exists():
+            raise SystemExit(played.stderr)
+        result = json.loads((out / "result.json").read_text())
+    lost = total("lost_total")(result) + total("connect_failed_total")(result)
+    if lost or result["name"] != size:
+        raise SystemExit(f"{case.name}: {lost:g} messages or connections were lost")
+    (agent,) = result["fleet"]["agents"]
+    return Played(agent["cpu_s"] * 1e6, agent["rss_max_bytes"], result)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

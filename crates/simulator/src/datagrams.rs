@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use nix::errno::Errno;
-use testkit::{QuicAnswer, QuicServer, Rng, unverified_tls};
+use testkit::{QuicAnswer, Rng, ScriptedQuicServer, unverified_tls};
 
 use super::network::{Network, NetworkEvent};
 use super::output::Output;
@@ -25,7 +25,7 @@ const IDENTIFIER: std::ops::Range<usize> = 6..26;
 
 /// Clients' sockets, datagrams under way, and the server.
 pub struct QuicSide {
-    server: QuicServer,
+    server: ScriptedQuicServer,
     rng: Rng,
     weather: DatagramWeather,
     /// By number.
@@ -85,7 +85,8 @@ struct ClientSocket {
 impl QuicSide {
     /// A side without connections.
     pub fn new(seed: u64, weather: DatagramWeather) -> Self {
-        let server = QuicServer::new(seed, unverified_tls(), weather.idle_s, weather.window);
+        let server =
+            ScriptedQuicServer::new(seed, unverified_tls(), weather.idle_s, weather.window);
         Self {
             server,
             rng: Rng::new(seed ^ 0x9_01c5_1de5),

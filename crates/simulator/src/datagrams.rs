@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use nix::errno::Errno;
-use testkit::{QuicAnswer, QuicServer, Rng, unverified_tls};
+use testkit::{QuicAnswer, Rng, ScriptedQuicServer, unverified_tls};
 
 use super::network::{Network, NetworkEvent};
 use super::output::Output;
@@ -19,20 +19,21 @@ pub const QUIC_LINES: usize = 1 << 32;
 const FIRST_PORT: u16 = 20_000;
 /// Time until a socket without room has room again.
 const NO_ROOM_NS: u64 = MS;
-/// Place of the first identifier of a server in a packet [9000, 17.2].
-const IDENTIFIER_AT: usize = 6;
+/// Place of the identifier of a server in a first packet, and the length that clients choose
+/// [9000, 17.2].
+const IDENTIFIER: std::ops::Range<usize> = 6..26;
 
 /// Clients' sockets, datagrams under way, and the server.
 pub struct QuicSide {
-    server: QuicServer,
+    server: ScriptedQuicServer,
     rng: Rng,
     weather: DatagramWeather,
     /// By number.
     lines: Vec<QuicLine>,
     /// Numbers by the first identifier that the client has chosen for the server.
     numbers: BTreeMap<Vec<u8>, usize>,
-    /// The connection whose first datagram is being sent.
-    opening: Option<usize>,
+    /// Connections whose first datagram is not sent yet, the oldest first.
+    opening: VecDeque<usize>,
     sockets: Vec<ClientSocket>,
     /// Sender, receiver and content, by number.
     under_way: BTreeMap<usize, (SocketAddr, SocketAddr, Vec<u8>)>,
@@ -84,14 +85,15 @@ struct ClientSocket {
 impl QuicSide {
     /// A side without connections.
     pub fn new(seed: u64, weather: DatagramWeather) -> Self {
-        let server = QuicServer::new(seed, unverified_tls(), weather.idle_s, weather.window);
+        let server =
+            ScriptedQuicServer::new(seed, unverified_tls(), weather.idle_s, weather.window);
         Self {
             server,
             rng: Rng::new(seed ^ 0x9_01c5_1de5),
             weather,
             lines: Vec::new(),
             numbers: BTreeMap::new(),
-            opening: None,
+            opening: VecDeque::new(),
             sockets: Vec::new(),
             under_way: BTreeMap::new(),
             datagrams_total: 0,
@@ -168,7 +170,7 @@ impl Network {
             return Err(Errno::EADDRNOTAVAIL.into());
         }
         let number = self.quic.lines.len();
-        self.quic.opening = Some(number);
+        self.quic.opening.push_back(number);
         self.quic.lines.push(QuicLine {
             opening,
             socket: usize::MAX,
@@ -184,14 +186,10 @@ impl Network {
         Ok(QUIC_LINES + number)
     }
 
-    /// The first datagram is sent.
-    pub fn end_begin_quic(&mut self) {
-        self.quic.opening = None;
-    }
-
     /// A client has closed a connection.
     pub fn close_quic(&mut self, index: usize) {
         self.quic.line(index).is_closed = true;
+        self.quic.opening.retain(|&number| QUIC_LINES + number != index);
     }
 
     /// A client has read bytes of the broker.
@@ -212,7 +210,12 @@ impl Network {
             socket.agent == agent
                 && (socket.source, socket.target, socket.turn) == (source, target, turn)
         };
-        if let Some(found) = self.quic.sockets.iter().position(is_own) {
+        let found = self.quic.sockets.iter().position(is_own);
+        // A hub asks for the socket of the connection that has just begun.
+        if let Some(line) = self.quic.lines.last_mut() {
+            line.socket = found.unwrap_or(self.quic.sockets.len());
+        }
+        if let Some(found) = found {
             return Ok(found as u16);
         }
         self.take_descriptor(agent)?;
@@ -242,10 +245,13 @@ impl Network {
         let Some(bytes) = datagrams.clone().next() else { return Ok(()) };
         let QuicSide { sockets, rng, weather, opening, lines, numbers, .. } = &mut self.quic;
         let from = &mut sockets[usize::from(socket)];
-        if let Some(number) = opening.take() {
-            let length = usize::from(bytes[IDENTIFIER_AT - 1]);
-            numbers.insert(bytes[IDENTIFIER_AT..][..length].to_vec(), number);
-            lines[number].socket = usize::from(socket);
+        let is_own = |&number: &usize| lines[number].socket == usize::from(socket);
+        if let Some(identifier) = first_identifier(bytes)
+            && !numbers.contains_key(identifier)
+            && let Some(at) = opening.iter().position(is_own)
+            && let Some(number) = opening.remove(at)
+        {
+            numbers.insert(identifier.to_vec(), number);
             if lines[number].opening == OpeningOutcome::Unreachable {
                 return Err(Errno::EHOSTUNREACH.into());
             }
@@ -482,4 +488,11 @@ impl ClientSocket {
     fn is_at(&self, address: SocketAddr) -> bool {
         self.agent != usize::MAX && (self.address == address || self.earlier.contains(&address))
     }
+}
+
+/// The identifier that a client has chosen for the server, in the first packet of a connection.
+fn first_identifier(datagram: &[u8]) -> Option<&[u8]> {
+    let is_initial = datagram[0] & 0xf0 == 0xc0;
+    let length = usize::from(*datagram.get(IDENTIFIER.start - 1)?);
+    datagram.get(IDENTIFIER).filter(|_| is_initial && length == IDENTIFIER.len())
 }

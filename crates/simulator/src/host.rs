@@ -62,7 +62,6 @@ impl SimulatedMachine for AgentMachine {
         let begun = self.network.borrow_mut().begin_quic();
         let index = begun.map_err(|error| reason_of_socket_error(&error, true))?;
         let opened = self.hub.borrow_mut().open(route, client, identity);
-        self.network.borrow_mut().end_begin_quic();
         let quic = opened.map(|handle| QuicConnection::new(self.hub(), handle));
         let quic = quic.inspect_err(|_| self.network.borrow_mut().close_quic(index))?;
         let network = Rc::clone(&self.network);

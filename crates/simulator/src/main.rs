@@ -49,8 +49,8 @@ const SEEDS: u64 = 2_000;
 /// (252331, 284576). With the others the checks were wrong: about drains that end before slow
 /// readers; about a will without CONNACK; about messages for members of a group that had vanished;
 /// about groups of clients that share their sessions; and about answers that wait for room while a
-/// client leaves. The simulated socket forgot that a write waited for room (407106). The
-/// hub of QUIC lost a datagram that found no room twice (1799).
+/// client leaves. The simulated socket forgot that a write waited for room (407106). Its
+/// server of QUIC ignored a connection whose first datagram had waited for room (1799).
 const FOUND: [(u64, usize); 17] = [
     (20149, 10),
     (45876, 10),

@@ -16,6 +16,6 @@ pub use broker::{
 };
 pub use frames::{Frames, in_frames};
 pub use pair::{Observed, Pair, PairToken};
-pub use quic::{QuicAnswer, QuicServer, unverified_tls};
+pub use quic::{QuicAnswer, ScriptedQuicServer, unverified_tls};
 pub use records::{HEADER_BYTES, PAYLOAD_MAX, RecordKind, RecordReader, in_records};
 pub use rng::{Rng, for_each_seed};

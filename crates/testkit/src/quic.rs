@@ -35,7 +35,7 @@ pub enum QuicAnswer {
 }
 
 /// A server of QUIC.
-pub struct QuicServer {
+pub struct ScriptedQuicServer {
     endpoint: Endpoint,
     origin: Instant,
     /// By number.
@@ -64,7 +64,7 @@ struct ServedConnection {
     is_drained: bool,
 }
 
-impl QuicServer {
+impl ScriptedQuicServer {
     /// A server without connections. `idle_s`: idle timeout in seconds; 0: none. `window`: bytes
     /// of a stream that the server receives without reading them.
     ///

@@ -254,6 +254,7 @@ BAD = """\
 target: URL
 populations:
   bad: {clients: 1, reconnect: never, KEYS}
+  other: {clients: 1, publications: [{exchange: amq.topic, key: a, rate: 10/s}]}
 stages: [connect, {publish: 500ms}]
 thresholds: [CONDITION]
 defaults: "off"
@@ -261,7 +262,7 @@ defaults: "off"
 
 
 @pytest.mark.parametrize(
-    ("keys", "outcome"),
+    ("written", "outcome"),
     [
         ("virtual_host: nowhere, subscriptions: [q]", "amqp_not_allowed"),
         ("username: guest, password: wrong, subscriptions: [q]", "bad_credentials"),
@@ -272,13 +273,13 @@ defaults: "off"
     ],
 )
 def test_what_the_broker_refuses_has_a_name_and_stays_as_it_was(
-    rabbit: Rabbit, run: Play, keys: str, outcome: str
+    rabbit: Rabbit, run: Play, written: str, outcome: str
 ) -> None:
     with rabbit.channel() as channel:
         channel.queue_declare("taken", durable=True)
         channel.queue_declare("locked", exclusive=True)
         before = rabbit.names()
-        text = BAD.replace("URL", rabbit.url).replace("KEYS", keys)
+        text = BAD.replace("URL", rabbit.url).replace("KEYS", written)
         _, result = run(text.replace("CONDITION", "bad.connect_attempts >= 1"))
         assert rabbit.names() == before
         channel.queue_delete("taken")
@@ -296,10 +297,9 @@ def test_a_queue_that_is_not_the_run_s_stays(rabbit: Rabbit, run: Play) -> None:
             "populations:\n"
             "  reader:\n"
             "    clients: 1\n"
-            "    subscriptions:\n"
-            "      - {queue: theirs, auto_delete: false}\n"
-            "      - {queue: ours, auto_delete: false}\n"
+            "    subscriptions: [{queue: theirs, auto_delete: false}]\n"
             "    publications: [{key: theirs, rate: 10/s}]\n"
+            "  owner: {clients: 1, subscriptions: [{queue: ours, auto_delete: false}]}\n"
             "stages: [connect, {publish: 1s}, disconnect]\n"
             'thresholds: ["reader.received == 10"]\ndefaults: "off"\n'
         )
@@ -378,4 +378,4 @@ def test_a_broker_that_blocks_publishers_limits_the_run(run: Play) -> None:
     assert sender["blocked_total"] >= 2
     assert sender["blocked_ns"] > 0
     assert result["verdict"]["limited_by"] == "broker", result["verdict"]
-    assert any("memory or disk alarm" in each for each in result["verdict"]["evidence"])
+    assert any("blocked publications" in each for each in result["verdict"]["evidence"])

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from pubstorm.cli.describe import many
-from pubstorm.cli.describe.queues import consumer_words, promised_words
+from pubstorm.cli.describe.queues import consumer_words, exchange_words, promised_words
 from pubstorm.contract.commands import change_name, together
 from pubstorm.contract.offered_load import StageLoad
 from pubstorm.contract.plan import (
@@ -231,6 +231,7 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
             qos = ", acknowledged by a stream"
         if isinstance(population.protocol, AmqpProtocol):
             qos = promised_words(population.protocol, number, publication)
+            publication = publication.model_copy(update={"topic": exchange_words(publication)})
         yield f"  publishes to {_topics(publication)}: {_publication(publication, qos)}"
 
 

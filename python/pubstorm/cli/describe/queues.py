@@ -29,6 +29,13 @@ def promised_words(amqp: AmqpProtocol, number: int, publication: PlannedPublicat
     return "".join(f", {word}" for word, is_given in given if is_given)
 
 
+def exchange_words(publication: PlannedPublication) -> str:
+    """Returns the exchange and the key of a publication in words."""
+    _, exchange, key = publication.topic.split("/", 2)
+    with_key = f" with key {key}" if key else ""
+    return f"{exchange}{with_key}" if exchange else f"queue {key}"
+
+
 def _routed(filter_: str) -> str:
     """Returns the binding of a queue in words, from the name in the plan."""
     host, exchange, key = re.sub(r"^\$share/[^/]*/", "", filter_).split("/", 2)

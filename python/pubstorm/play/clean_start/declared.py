@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
@@ -122,11 +123,11 @@ def look_at_names(plan: Plan, target: int, deadline: Deadline) -> Existing:
         found.kept[own.host] = existing
         kept += sorted(existing)
     for what, names, words in (
-        ("declared", kept, "exist already and stay after the run"),
-        ("cleared", cleared, "that a run before had left were deleted"),
+        ("declared", kept, "found {} from before, such as {}: the run keeps what it did not make"),
+        ("cleared", cleared, "deleted {} that an earlier run had left, such as {}"),
     ):
         if names:
-            text = f"{_counted(names)} {words}, such as {names[0][1]}"
+            text = words.format(_counted(names), names[0][1])
             found.stale_state.append(_stale(name, "before", what, len(names), text))
     if problem:
         found.stale_state.append(_stale(name, "before", "unknown", 0, problem))
@@ -275,5 +276,5 @@ class _Declarer:
 
 def _words(error: Exception) -> str:
     """Returns what a broker or a socket said."""
-    text = getattr(error, "reply_text", "") or str(error)
-    return text or type(error).__name__
+    text = str(getattr(error, "reply_text", "") or error) or "cannot connect"
+    return re.sub(r"^\w+: ", "", text)

@@ -97,6 +97,8 @@ class Capabilities:
     """True if the acknowledgement of a message can refuse it."""
     has_properties: bool
     """True if messages carry properties beside the payload, such as a stamp."""
+    has_queues: bool
+    """True if a broker keeps deliveries in memory until clients acknowledge them."""
     names: Names | None
     """Grammar of topics and filters; None: a filter is the beginning of a topic."""
     text_bytes_max: int | None
@@ -114,6 +116,7 @@ MQTT = Capabilities(
     has_qos=True,
     refuses_messages=False,
     has_properties=False,
+    has_queues=False,
     names=TOPICS,
     text_bytes_max=U16_MAX,
     login_bytes_max=U16_MAX,
@@ -131,6 +134,7 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         has_qos=False,
         refuses_messages=False,
         has_properties=False,
+        has_queues=False,
         names=None,
         text_bytes_max=None,
         login_bytes_max=255,  # [24/ZMTP-PLAIN]
@@ -144,6 +148,7 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         has_qos=False,
         refuses_messages=True,
         has_properties=False,
+        has_queues=False,
         names=SUBJECTS,
         text_bytes_max=U16_MAX,
         login_bytes_max=U16_MAX,
@@ -170,6 +175,7 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         has_qos=False,
         refuses_messages=True,
         has_properties=False,
+        has_queues=True,
         names=ROUTING,
         text_bytes_max=U16_MAX,
         login_bytes_max=U16_MAX,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
+from pubstorm.contract.capabilities import ROUTING
+from pubstorm.contract.offered_load import virtual_hosts
 from pubstorm.contract.plan import Plan, PlannedPopulation
 from pubstorm.contract.protocol import (
     AmqpArgument,
@@ -19,6 +21,7 @@ from pubstorm.contract.protocol import (
 from pubstorm.contract.target import AmqpTarget, Target, parse_target
 from pubstorm.errors import ScenarioError
 from pubstorm.plan import provisional_plan
+from pubstorm.play.clean_start.declared import own_names
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario import parse_scenario
 
@@ -315,3 +318,41 @@ def test_a_queue_of_two_populations_is_shared_by_both() -> None:
     other = "populations.second.subscriptions=[{queue: 'q-{n}', shared: true, exchange: amq.topic}]"
     with pytest.raises(ScenarioError, match=r"subscriptions.0.queue"):
         parse_scenario(text, "s.yaml", (first, other))
+
+
+def test_names_of_amq_topic_are_topics_of_mqtt() -> None:
+    for name, topic in (
+        ("/amq.topic/device.{n}.state", "device/{n}/state"),
+        ("*/amq.topic/a.*.#", "a/+/#"),
+        ("/orders/a.b", "/orders/a/b"),
+        ("vh-1/amq.topic/a.b", "vh-1/amq.topic/a/b"),
+    ):
+        assert ROUTING.twin(name) == topic
+    assert ROUTING.flow("demo/+") == {"exchange": "amq.topic", "key": "demo.*"}
+
+
+def test_a_broker_gets_the_virtual_hosts_of_its_clients() -> None:
+    plan = plan_of(HOSTS)
+    assert virtual_hosts(plan, 0) == ["customer-0", "customer-1", "customer-2", "/"]
+    assert virtual_hosts(plan_of(PLATFORM), 0) == ["/"]
+
+
+def test_names_that_outlive_their_clients_have_a_mark() -> None:
+    (own,) = own_names(plan_of(PLATFORM), 0)
+    assert [*own.names] == [
+        ("exchange", "rest"),
+        ("exchange", "telemetry"),
+        ("queue", "q-0"),
+        ("queue", "q-1"),
+        ("queue", "jobs"),
+    ]
+    (other,) = own_names(plan_of(PLATFORM, "populations.audit.clients=3"), 0)
+    assert own.mark != other.mark
+    (same,) = own_names(plan_of(PLATFORM, "populations.backend.clients=9"), 0)
+    assert own.mark == same.mark
+    hosts = [(each.host, [*each.names]) for each in own_names(plan_of(HOSTS), 0)]
+    assert hosts == [(f"customer-{n}", [("queue", "work")]) for n in range(3)]
+
+
+def test_a_default_exchange_needs_no_declaration() -> None:
+    assert own_names(plan_of(SERVER, "populations.service.subscriptions=[]"), 0) == []

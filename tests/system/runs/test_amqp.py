@@ -297,10 +297,9 @@ def test_a_queue_that_is_not_the_run_s_stays(rabbit: Rabbit, run: Play) -> None:
             "populations:\n"
             "  reader:\n"
             "    clients: 1\n"
-            "    subscriptions:\n"
-            "      - {queue: theirs, auto_delete: false}\n"
-            "      - {queue: ours, auto_delete: false}\n"
+            "    subscriptions: [{queue: theirs, auto_delete: false}]\n"
             "    publications: [{key: theirs, rate: 10/s}]\n"
+            "  owner: {clients: 1, subscriptions: [{queue: ours, auto_delete: false}]}\n"
             "stages: [connect, {publish: 1s}, disconnect]\n"
             'thresholds: ["reader.received == 10"]\ndefaults: "off"\n'
         )
@@ -379,4 +378,4 @@ def test_a_broker_that_blocks_publishers_limits_the_run(run: Play) -> None:
     assert sender["blocked_total"] >= 2
     assert sender["blocked_ns"] > 0
     assert result["verdict"]["limited_by"] == "broker", result["verdict"]
-    assert any("memory or disk alarm" in each for each in result["verdict"]["evidence"])
+    assert any("blocked publications" in each for each in result["verdict"]["evidence"])

@@ -276,5 +276,5 @@ class _Declarer:
 
 def _words(error: Exception) -> str:
     """Returns what a broker or a socket said."""
-    text = str(getattr(error, "reply_text", "") or error) or type(error).__name__
+    text = str(getattr(error, "reply_text", "") or error) or "cannot connect"
     return re.sub(r"^\w+: ", "", text)

@@ -313,6 +313,22 @@ def _drops(measured: Measured) -> Iterable[Finding]:
             yield Finding(text, EvidenceKind.DROPS(reach) if reach else None)
 
 
+def _kept(measured: Measured) -> Iterable[Finding]:
+    """Brokers whose memory grows while queues keep deliveries that consumers did not take."""
+    populations = measured.populations
+    lost = {f.to: 0 for f in measured.flows if f.lost_total and populations[f.to].can.has_queues}
+    for flow in measured.flows:
+        lost |= {flow.to: lost[flow.to] + flow.lost_total} if flow.to in lost else {}
+    for source in _tested(measured) if lost else ():
+        grown_bytes = _increase(measured, source, "rss_bytes")
+        if grown_bytes >= GROWN_BYTES:
+            waiting = (
+                f"{count_text(sum(lost.values()))} deliveries to {', '.join(lost)} did not come"
+            )
+            text = f"{source}: its memory grew by {bytes_text(grown_bytes)} while {waiting}"
+            yield Finding(f"{text}: queues keep what consumers do not take or acknowledge")
+
+
 def _files(measured: Measured) -> Iterable[Finding]:
     """Brokers with as many open descriptors as they may have, where connections failed."""
     populations = measured.populations.values()
@@ -349,7 +365,18 @@ def _metrics(silent: Sequence[Watched]) -> str:
     return shown + (", …" if len(silent) > METRICS_SHOWN else "")
 
 
-WATCHED_RULES = (_processors, _starved, _unseen, _drops, _files, _memory, _kernel, _gaps, _silent)
+WATCHED_RULES = (
+    _processors,
+    _starved,
+    _unseen,
+    _drops,
+    _kept,
+    _files,
+    _memory,
+    _kernel,
+    _gaps,
+    _silent,
+)
 
 
 MIN_WINDOW_USE = 0.9
@@ -361,6 +388,8 @@ LITTLE_ERROR = 0.25
 CLOSED_LOOP_FULL_SHARE = 0.9
 """Share of the processors that a broker can use from which the broker, and not the window, limits a
 closed loop. The broker has idle moments while every window waits for its round trip."""
+GROWN_BYTES = 10_000_000
+"""Growth of the memory of a broker from which queues may be its reason."""
 
 
 def _closed_loops(measured: Measured) -> Iterable[Finding]:

@@ -5,7 +5,7 @@
 #![no_main]
 
 use amqp::{
-    AmqpError, AmqpEvent, AmqpLogin, AmqpMethod, AmqpSession, RequiredLimits, Table, frame,
+    AmqpError, AmqpEvent, AmqpLogin, AmqpMethod, AmqpSession, RequiredLimits, Table, packet,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -79,7 +79,7 @@ fn ask(session: &mut AmqpSession<u8>, out: &mut Vec<u8>) {
 
 /// Decodes packets of a client, and returns the rest.
 fn serve(mut bytes: &[u8]) -> &[u8] {
-    while let Ok(Some(packet)) = frame::decode_packet(bytes) {
+    while let Ok(Some(packet)) = packet::decode_packet(bytes) {
         bytes = &bytes[packet.len..];
     }
     bytes

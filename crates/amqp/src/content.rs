@@ -3,7 +3,7 @@
 
 use crate::error::AmqpError;
 use crate::field::{FieldReader, Table};
-use crate::frame::{FrameKind, push_frame};
+use crate::frame::{AmqpFrameKind, push_frame};
 
 /// Class of messages.
 const BASIC: u16 = 60;
@@ -70,7 +70,7 @@ fn read_properties<'a>(
 /// Appends the header frame of a message.
 #[inline]
 pub fn push_header(channel: u16, header: &ContentHeader<'_>, out: &mut Vec<u8>) {
-    push_frame(FrameKind::Header, channel, out, |out| {
+    push_frame(AmqpFrameKind::Header, channel, out, |out| {
         out.extend_from_slice(&BASIC.to_be_bytes());
         out.extend_from_slice(&[0, 0]);
         out.extend_from_slice(&header.body_bytes.to_be_bytes());

@@ -1,9 +1,7 @@
 //! Frames: type, channel, size, payload, and 206 at the end (4.2.3 of AMQP 0-9-1).
 
-use crate::content;
 use crate::error::AmqpError;
 use crate::field::set_length;
-use crate::method::AmqpMethod;
 
 /// First bytes of a client.
 pub const PROTOCOL_HEADER: &[u8; 8] = b"AMQP\0\0\x09\x01";
@@ -20,7 +18,7 @@ const END: u8 = 206;
 
 /// Type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameKind {
+pub enum AmqpFrameKind {
     /// A method.
     Method = 1,
     /// The header of a message: its size and its properties.
@@ -33,24 +31,13 @@ pub enum FrameKind {
 
 /// A frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<'a> {
+pub struct AmqpFrame<'a> {
     /// Type.
-    pub kind: FrameKind,
+    pub kind: AmqpFrameKind,
     /// Channel; 0 for the connection itself.
     pub channel: u16,
     /// Payload.
     pub payload: &'a [u8],
-}
-
-/// A packet of a client: the header of the protocol, a method with its content, or a heartbeat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClientPacket<'a> {
-    /// Its length in bytes.
-    pub len: usize,
-    /// Its channel.
-    pub channel: u16,
-    /// Its method; `None` for the header of the protocol and a heartbeat.
-    pub method: Option<AmqpMethod<'a>>,
 }
 
 /// Decodes the frame at the front of `bytes`, and its length; `None` if the rest of the frame has
@@ -59,13 +46,13 @@ pub struct ClientPacket<'a> {
 /// # Errors
 /// [`AmqpError`] if the protocol forbids the bytes.
 #[inline]
-pub fn decode(bytes: &[u8], frame_max: u32) -> Result<Option<(Frame<'_>, usize)>, AmqpError> {
+pub fn decode(bytes: &[u8], frame_max: u32) -> Result<Option<(AmqpFrame<'_>, usize)>, AmqpError> {
     let Some(&first) = bytes.first() else { return Ok(None) };
     let kind = match first {
-        1 => FrameKind::Method,
-        2 => FrameKind::Header,
-        3 => FrameKind::Body,
-        8 => FrameKind::Heartbeat,
+        1 => AmqpFrameKind::Method,
+        2 => AmqpFrameKind::Header,
+        3 => AmqpFrameKind::Body,
+        8 => AmqpFrameKind::Heartbeat,
         other => return Err(AmqpError::FrameType(other)),
     };
     let Some(&[_, c0, c1, s0, s1, s2, s3]) = bytes.first_chunk() else { return Ok(None) };
@@ -81,44 +68,13 @@ pub fn decode(bytes: &[u8], frame_max: u32) -> Result<Option<(Frame<'_>, usize)>
         None => return Ok(None),
     }
     let channel = u16::from_be_bytes([c0, c1]);
-    Ok(Some((Frame { kind, channel, payload }, len as usize)))
-}
-
-/// Decodes the packet of a client at the front of `bytes`, whose frames follow each other; `None`
-/// if a part is missing.
-///
-/// # Errors
-/// [`AmqpError`] if the bytes are no packet of a client.
-pub fn decode_packet(bytes: &[u8]) -> Result<Option<ClientPacket<'_>>, AmqpError> {
-    if bytes.first() == PROTOCOL_HEADER.first() {
-        let packet = ClientPacket { len: PROTOCOL_HEADER.len(), channel: 0, method: None };
-        return Ok(Some(packet).filter(|packet| packet.len <= bytes.len()));
-    }
-    let Some((Frame { kind, channel, payload }, mut len)) = decode(bytes, u32::MAX)? else {
-        return Ok(None);
-    };
-    let method = match kind {
-        FrameKind::Method => Some(AmqpMethod::decode(payload)?),
-        FrameKind::Heartbeat => None,
-        FrameKind::Header | FrameKind::Body => return Err(AmqpError::OutOfPlace("content")),
-    };
-    if matches!(method, Some(AmqpMethod::BasicPublish { .. })) {
-        let Some((header, more)) = decode(&bytes[len..], u32::MAX)? else { return Ok(None) };
-        len += more;
-        let mut left = content::decode_header(header.payload)?.body_bytes;
-        while left > 0 {
-            let Some((body, more)) = decode(&bytes[len..], u32::MAX)? else { return Ok(None) };
-            len += more;
-            left = left.saturating_sub(body.payload.len() as u64);
-        }
-    }
-    Ok(Some(ClientPacket { len, channel, method }))
+    Ok(Some((AmqpFrame { kind, channel, payload }, len as usize)))
 }
 
 /// Appends a frame whose payload `write` appends.
 #[inline]
 pub fn push_frame(
-    kind: FrameKind,
+    kind: AmqpFrameKind,
     channel: u16,
     out: &mut Vec<u8>,
     write: impl FnOnce(&mut Vec<u8>),
@@ -135,6 +91,6 @@ pub fn push_frame(
 /// Appends a body in as many frames as needed.
 pub fn push_body(channel: u16, body: &[u8], frame_max: u32, out: &mut Vec<u8>) {
     for part in body.chunks(frame_max.saturating_sub(AROUND).max(1) as usize) {
-        push_frame(FrameKind::Body, channel, out, |out| out.extend_from_slice(part));
+        push_frame(AmqpFrameKind::Body, channel, out, |out| out.extend_from_slice(part));
     }
 }

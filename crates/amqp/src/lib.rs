@@ -28,6 +28,7 @@ pub mod field;
 pub mod frame;
 mod limits;
 pub mod method;
+pub mod packet;
 mod session;
 
 pub use error::AmqpError;

@@ -227,8 +227,8 @@ mod write {
 impl AmqpMethod<'_> {
     /// Appends a frame with this method.
     pub fn push(&self, channel: u16, out: &mut Vec<u8>) {
-        use crate::frame::{FrameKind, push_frame};
-        push_frame(FrameKind::Method, channel, out, |out| self.encode(out));
+        use crate::frame::{AmqpFrameKind, push_frame};
+        push_frame(AmqpFrameKind::Method, channel, out, |out| self.encode(out));
     }
 
     /// The method that answers this one of a client; `None` if none does.

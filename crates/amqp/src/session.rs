@@ -3,6 +3,7 @@
 //! client: the token of a publication lets the caller build the same message again. The caller
 //! keeps the bytes of an incomplete frame and passes these bytes again, followed by more.
 
+mod event;
 mod handle;
 mod incoming;
 
@@ -18,8 +19,7 @@ use crate::frame::{HEARTBEAT, PROTOCOL_HEADER};
 use crate::limits::FRAME_MAX;
 use crate::method::{AmqpMethod, MULTIPLE, REQUEUE};
 
-pub use handle::{AmqpEvent, AmqpStep};
-pub use incoming::AmqpMessage;
+pub use event::{AmqpEvent, AmqpMessage, AmqpStep};
 use incoming::Incoming;
 
 /// Extensions of the protocol that the client announces: the server then uses them.

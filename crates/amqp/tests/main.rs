@@ -3,7 +3,8 @@
 
 use amqp::content::{ContentHeader, decode_header, push_header};
 use amqp::field::{push_flag, push_inner, push_number, push_text};
-use amqp::frame::{decode, decode_packet, push_body};
+use amqp::frame::{decode, push_body};
+use amqp::packet::decode_packet;
 use amqp::{AmqpEvent, AmqpMethod, AmqpSession, Table};
 use proptest::collection::vec;
 use proptest::prelude::*;

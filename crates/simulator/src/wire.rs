@@ -192,12 +192,8 @@ impl WireRecord {
             }
             return;
         }
-        if let Some(record) = self.amqp.get_mut(&connection) {
-            self.bytes_received += bytes.len() as u64;
-            let (packets, messages) = record.read(bytes);
-            self.packets_received += packets;
-            let stamps = messages.iter().filter_map(|body| Stamp::read(body));
-            return stamps.for_each(|stamp| self.note_received(client, &stamp, now_ns));
+        if self.received_amqp(connection, client, bytes, now_ns) {
+            return;
         }
         let frames = self.down.get_mut(&connection);
         let bytes = frames.map_or(bytes.to_vec(), |frames| frames.take(bytes, &mut Vec::new()));
@@ -247,6 +243,23 @@ impl WireRecord {
             }
         });
         self.ways.insert((connection, false), way);
+    }
+
+    /// A client of AMQP has read bytes at an instant; returns `false` for other clients.
+    fn received_amqp(
+        &mut self,
+        connection: usize,
+        client: AgentClient,
+        bytes: &[u8],
+        now_ns: u64,
+    ) -> bool {
+        let Some(record) = self.amqp.get_mut(&connection) else { return false };
+        self.bytes_received += bytes.len() as u64;
+        let (packets, messages) = record.read(bytes);
+        self.packets_received += packets;
+        let stamps = messages.iter().filter_map(|body| Stamp::read(body));
+        stamps.for_each(|stamp| self.note_received(client, &stamp, now_ns));
+        true
     }
 
     /// A client has written a message in full.

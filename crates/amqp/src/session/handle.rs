@@ -1,99 +1,15 @@
 //! The receiving side of a session: interprets the bytes of a server and appends the answer.
 
-use super::incoming::{self, AmqpMessage, Incoming};
+use super::event::{AmqpEvent, AmqpStep};
+use super::incoming::{self, Incoming};
 use super::{AmqpLimits, AmqpSession, AmqpState};
 use crate::error::AmqpError;
-use crate::frame::{self, Frame, FrameKind, PROTOCOL_HEADER};
+use crate::frame::{self, AmqpFrame, AmqpFrameKind, PROTOCOL_HEADER};
 use crate::limits::{FRAME_MAX, FRAME_MIN};
 use crate::method::{AmqpMethod, MULTIPLE};
 
 /// Front of the header of any version.
 const ANY_VERSION: &[u8] = b"AMQP";
-
-/// Outcome of one step of [`AmqpSession::handle`].
-#[derive(Debug, PartialEq)]
-pub struct AmqpStep<'s, 'b, T> {
-    /// Bytes at the front that the step has consumed; 0 for [`AmqpEvent::Incomplete`], and for a
-    /// confirm that means more than one publication, up to the last of them.
-    pub len: usize,
-    /// Packets that are whole with these bytes: methods with their contents, and heartbeats.
-    pub packets: u32,
-    /// Packets that the step has appended.
-    pub replies: u32,
-    /// Meaning of the consumed bytes.
-    pub event: AmqpEvent<'s, 'b, T>,
-}
-
-/// Meaning of the bytes of a server for the session. Messages may be borrowed from the session,
-/// other texts are borrowed from the bytes.
-#[derive(Debug, PartialEq)]
-pub enum AmqpEvent<'s, 'b, T> {
-    /// No complete frame: pass the same bytes again, followed by more.
-    Incomplete,
-    /// Part of a message whose rest follows, or a packet without a meaning for the caller.
-    Handled,
-    /// The server has begun, with the names of its login mechanisms: the caller calls
-    /// [`AmqpSession::log_in`].
-    Started(&'b str),
-    /// The server offers limits: the caller calls [`AmqpSession::tune`].
-    Tuned(AmqpLimits),
-    /// The server has accepted the client.
-    Connected,
-    /// The server has answered a request; more answers are missing.
-    Answered,
-    /// The server has answered the last request.
-    Prepared,
-    /// A delivery.
-    Message(AmqpMessage<'s>),
-    /// The broker returns a message that no queue takes.
-    Returned {
-        /// Reply code.
-        code: u16,
-        /// The same in words.
-        text: &'s str,
-        /// Exchange to which the message was published.
-        exchange: &'s [u8],
-        /// Key of the message.
-        routing_key: &'s [u8],
-    },
-    /// The broker has accepted the publication.
-    Acknowledged(T),
-    /// The broker has not accepted the publication.
-    Rejected(T),
-    /// A confirm of a publication that waits for none.
-    UnknownConfirm,
-    /// The server accepts no messages now, or accepts them again.
-    Blocked(bool),
-    /// The server has ended a consumer.
-    Cancelled,
-    /// The server does not accept the client: reply code, and the reason in words.
-    Refused(u16, &'b str),
-    /// The server ends the connection or one of its channels.
-    Ended(u16, &'b str),
-}
-
-impl<'b, T> AmqpEvent<'_, 'b, T> {
-    /// The event apart from the session; `None` for messages, which may be borrowed from it.
-    pub fn apart(self) -> Option<AmqpEvent<'static, 'b, T>> {
-        Some(match self {
-            Self::Message(_) | Self::Returned { .. } => return None,
-            Self::Incomplete => AmqpEvent::Incomplete,
-            Self::Handled => AmqpEvent::Handled,
-            Self::Started(mechanisms) => AmqpEvent::Started(mechanisms),
-            Self::Tuned(limits) => AmqpEvent::Tuned(limits),
-            Self::Connected => AmqpEvent::Connected,
-            Self::Answered => AmqpEvent::Answered,
-            Self::Prepared => AmqpEvent::Prepared,
-            Self::Acknowledged(token) => AmqpEvent::Acknowledged(token),
-            Self::Rejected(token) => AmqpEvent::Rejected(token),
-            Self::UnknownConfirm => AmqpEvent::UnknownConfirm,
-            Self::Blocked(is_blocked) => AmqpEvent::Blocked(is_blocked),
-            Self::Cancelled => AmqpEvent::Cancelled,
-            Self::Refused(code, text) => AmqpEvent::Refused(code, text),
-            Self::Ended(code, text) => AmqpEvent::Ended(code, text),
-        })
-    }
-}
 
 /// A method of the server on its channel, with the bytes of its frame.
 #[derive(Clone, Copy)]
@@ -126,7 +42,7 @@ impl<T> AmqpSession<T> {
             return Ok(AmqpStep { len: 0, packets: 0, replies: 0, event });
         };
         match frame.kind {
-            FrameKind::Method => {
+            AmqpFrameKind::Method => {
                 let method = AmqpMethod::decode(frame.payload)?;
                 let is_content = matches!(
                     method,
@@ -140,11 +56,11 @@ impl<T> AmqpSession<T> {
                 }
                 self.obey(MethodFrame { channel: frame.channel, method, len }, out)
             }
-            FrameKind::Header | FrameKind::Body => self.continue_message(&frame, len),
-            FrameKind::Heartbeat if frame.channel == 0 && frame.payload.is_empty() => {
+            AmqpFrameKind::Header | AmqpFrameKind::Body => self.continue_message(&frame, len),
+            AmqpFrameKind::Heartbeat if frame.channel == 0 && frame.payload.is_empty() => {
                 Ok(AmqpStep { len, packets: 1, replies: 0, event: AmqpEvent::Handled })
             }
-            FrameKind::Heartbeat => Err(AmqpError::Malformed("heartbeat")),
+            AmqpFrameKind::Heartbeat => Err(AmqpError::Malformed("heartbeat")),
         }
     }
 
@@ -164,7 +80,7 @@ impl<T> AmqpSession<T> {
     fn begin_message<'s, 'b: 's>(
         &'s mut self,
         bytes: &'b [u8],
-        Frame { channel, payload, .. }: Frame<'b>,
+        AmqpFrame { channel, payload, .. }: AmqpFrame<'b>,
         method: AmqpMethod<'b>,
         len: usize,
     ) -> Result<AmqpStep<'s, 'b, T>, AmqpError> {
@@ -183,7 +99,7 @@ impl<T> AmqpSession<T> {
     /// Handles a further frame of a message.
     fn continue_message<'s, 'b: 's>(
         &'s mut self,
-        frame: &Frame<'b>,
+        frame: &AmqpFrame<'b>,
         len: usize,
     ) -> Result<AmqpStep<'s, 'b, T>, AmqpError> {
         if !self.is_within_message(frame.channel)? {

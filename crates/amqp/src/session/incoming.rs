@@ -3,36 +3,14 @@
 
 use crate::content::{self, ContentHeader};
 use crate::error::AmqpError;
-use crate::field::Table;
-use crate::frame::{self, Frame, FrameKind};
+use crate::frame::{self, AmqpFrame, AmqpFrameKind};
 use crate::limits::BODY_MAX;
 use crate::method::{AmqpMethod, REDELIVERED};
 
-use super::handle::AmqpEvent;
+use super::event::{AmqpEvent, AmqpMessage};
 
 /// Bytes that a session keeps for the next message that comes in parts.
 const KEPT_MAX: usize = 4096;
-
-/// A delivered message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AmqpMessage<'a> {
-    /// Channel.
-    pub channel: u16,
-    /// Tag of the consumer.
-    pub tag: &'a [u8],
-    /// Number of the delivery on its channel.
-    pub number: u64,
-    /// True if the broker may have delivered the message before.
-    pub is_redelivered: bool,
-    /// Exchange to which the message was published.
-    pub exchange: &'a [u8],
-    /// Key of the message.
-    pub routing_key: &'a [u8],
-    /// Headers of the publisher.
-    pub headers: Option<Table<'a>>,
-    /// Body.
-    pub payload: &'a [u8],
-}
 
 /// A message that has come in parts.
 #[derive(Debug)]
@@ -57,9 +35,9 @@ impl Incoming {
     }
 
     /// Adds a header or body frame. Returns true if the message is whole.
-    pub(super) fn add(&mut self, frame: &Frame<'_>) -> Result<bool, AmqpError> {
+    pub(super) fn add(&mut self, frame: &AmqpFrame<'_>) -> Result<bool, AmqpError> {
         match (frame.kind, self.header.is_empty()) {
-            (FrameKind::Header, true) => {
+            (AmqpFrameKind::Header, true) => {
                 let header = content::decode_header(frame.payload)?;
                 if header.body_bytes > BODY_MAX {
                     return Err(AmqpError::BodyTooLong(header.body_bytes));
@@ -67,8 +45,10 @@ impl Incoming {
                 self.body_bytes = header.body_bytes;
                 self.header.extend_from_slice(frame.payload);
             }
-            (FrameKind::Header, false) => return Err(AmqpError::OutOfPlace("second header")),
-            (FrameKind::Body, true) => return Err(AmqpError::OutOfPlace("body without a header")),
+            (AmqpFrameKind::Header, false) => return Err(AmqpError::OutOfPlace("second header")),
+            (AmqpFrameKind::Body, true) => {
+                return Err(AmqpError::OutOfPlace("body without a header"));
+            }
             _ => {
                 if (self.body.len() + frame.payload.len()) as u64 > self.body_bytes {
                     return Err(AmqpError::BodyOverrun(self.body_bytes));
@@ -106,10 +86,10 @@ pub(super) fn whole(
     channel: u16,
     frame_max: u32,
 ) -> Option<(ContentHeader<'_>, &[u8], usize)> {
-    let is_of = |frame: &Frame<'_>, kind| frame.channel == channel && frame.kind == kind;
+    let is_of = |frame: &AmqpFrame<'_>, kind| frame.channel == channel && frame.kind == kind;
     let (frame, len) = frame::decode(bytes, frame_max).ok()??;
     let header = content::decode_header(frame.payload).ok()?;
-    if !is_of(&frame, FrameKind::Header) {
+    if !is_of(&frame, AmqpFrameKind::Header) {
         return None;
     }
     if header.body_bytes == 0 {
@@ -117,7 +97,7 @@ pub(super) fn whole(
     }
     let (frame, more) = frame::decode(&bytes[len..], frame_max).ok()??;
     let is_whole =
-        is_of(&frame, FrameKind::Body) && frame.payload.len() as u64 == header.body_bytes;
+        is_of(&frame, AmqpFrameKind::Body) && frame.payload.len() as u64 == header.body_bytes;
     is_whole.then_some((header, frame.payload, len + more))
 }
 

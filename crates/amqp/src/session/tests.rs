@@ -1,9 +1,9 @@
 use super::*;
 use crate::content::push_header;
-use crate::frame::{FrameKind, push_body, push_frame};
+use crate::frame::{AmqpFrameKind, push_body, push_frame};
 use crate::limits::{BODY_MAX, FRAME_MIN};
 
-type Session = AmqpSession<u32>;
+type Tested = AmqpSession<u32>;
 
 const LOGIN: AmqpLogin<'_> = AmqpLogin { mechanism: b"PLAIN", response: b"\0u\0p", name: b"c" };
 const REQUIRED: RequiredLimits<'_> =
@@ -31,7 +31,7 @@ fn opened() -> Vec<u8> {
 }
 
 /// Events of all bytes as texts, given to the session in pieces of this size, and the rest.
-fn events(session: &mut Session, bytes: &[u8], piece: usize) -> Result<Vec<String>, AmqpError> {
+fn events(session: &mut Tested, bytes: &[u8], piece: usize) -> Result<Vec<String>, AmqpError> {
     let (mut events, mut begin, mut end, mut out) = (Vec::new(), 0, 0, Vec::new());
     loop {
         let step = session.handle(&bytes[begin..end], &mut out)?;
@@ -46,8 +46,8 @@ fn events(session: &mut Session, bytes: &[u8], piece: usize) -> Result<Vec<Strin
 }
 
 /// A connected session, and the bytes that it has written.
-fn connected() -> (Session, Vec<u8>) {
-    let (mut session, mut out) = (Session::new(), Vec::new());
+fn connected() -> (Tested, Vec<u8>) {
+    let (mut session, mut out) = (Tested::new(), Vec::new());
     session.open(&mut out);
     assert!(matches!(
         session.handle(&start(b"PLAIN"), &mut out).unwrap().event,
@@ -64,7 +64,7 @@ fn connected() -> (Session, Vec<u8>) {
 }
 
 /// A connected session with confirms on channel 1, and these publications.
-fn publishing(tokens: std::ops::Range<u32>) -> Session {
+fn publishing(tokens: std::ops::Range<u32>) -> Tested {
     let (mut session, _) = connected();
     session.request(1, &AmqpMethod::ChannelOpen { reserved_1: b"" }, &mut Vec::new());
     session.request(1, &AmqpMethod::ConfirmSelect { flags: 0 }, &mut Vec::new());
@@ -91,10 +91,10 @@ fn delivery(channel: u16, number: u64, body: &[u8], frame_max: u32) -> Vec<u8> {
 #[test]
 fn a_client_logs_in_and_sets_the_limits() {
     let (session, out) = connected();
-    let packet = |bytes: &[u8]| crate::frame::decode_packet(bytes).unwrap().unwrap().len;
+    let packet = |bytes: &[u8]| crate::packet::decode_packet(bytes).unwrap().unwrap().len;
     let mut names = Vec::new();
     let mut rest = &out[..];
-    while let Ok(Some(packet)) = crate::frame::decode_packet(rest) {
+    while let Ok(Some(packet)) = crate::packet::decode_packet(rest) {
         names.push(packet.method.map_or("header", |method| method.name()));
         rest = &rest[packet.len..];
     }
@@ -204,29 +204,26 @@ fn header(channel: u16, body_bytes: u64) -> Vec<u8> {
     bytes
 }
 
-fn frame(kind: FrameKind, channel: u16, payload: &[u8]) -> Vec<u8> {
+fn frame(kind: AmqpFrameKind, channel: u16, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     push_frame(kind, channel, &mut bytes, |out| out.extend_from_slice(payload));
     bytes
 }
 
+/// Checks that these bytes end a connection with an error, however they arrive.
+fn assert_breaches(table: &[(Vec<u8>, AmqpError)]) {
+    for (bytes, error) in table {
+        for piece in [1, 3, bytes.len()] {
+            let found = events(&mut connected().0, bytes, piece);
+            assert_eq!(found, Err(*error), "{bytes:?} in pieces of {piece}");
+        }
+    }
+}
+
 #[test]
 fn each_breach_of_a_connection_ends_it_by_name() {
     use AmqpError as E;
-    let deliver = || delivery(1, 1, b"", 99)[..29].to_vec();
-    assert_eq!(deliver().last(), Some(&206), "the method of a delivery");
-    let many = |depth: u8| {
-        (0..depth).fold(Vec::new(), |inner: Vec<u8>, _| {
-            let len = (inner.len() as u32).to_be_bytes();
-            [&b"\x01aF"[..], &len, &inner].concat()
-        })
-    };
-    let with_headers = |fields: &[u8]| {
-        let properties = [&[0, 60, 0, 0][..], &[0; 8], &[0x20, 0]].concat();
-        let len = (fields.len() as u32).to_be_bytes();
-        frame(FrameKind::Header, 1, &[&properties[..], &len, fields].concat())
-    };
-    let table: Vec<(Vec<u8>, AmqpError)> = vec![
+    assert_breaches(&[
         (raw(4, 0, 0, b"", 206), E::FrameType(4)),
         (raw(0, 0, 0, b"", 206), E::FrameType(0)),
         (raw(255, 0, 0, b"", 206), E::FrameType(255)),
@@ -236,15 +233,21 @@ fn each_breach_of_a_connection_ends_it_by_name() {
         (raw(1, 0, 4, b"\0\x0a\0\x3d", 205), E::FrameEnd(205)),
         (raw(8, 1, 0, b"", 206), E::Malformed("heartbeat")),
         (raw(8, 0, 1, b"x", 206), E::Malformed("heartbeat")),
-        (frame(FrameKind::Method, 0, b""), E::Malformed("method")),
-        (frame(FrameKind::Method, 0, b"\0\x0a\0"), E::Malformed("method")),
-        (frame(FrameKind::Method, 0, b"\0\x0a\0\x63"), E::Unknown(10, 99)),
-        (frame(FrameKind::Method, 1, b"\0\x5a\0\x0a"), E::Unknown(90, 10)),
-        (frame(FrameKind::Method, 0, b"\0\x0a\0\x3dx"), E::Malformed("connection.unblocked")),
-        (frame(FrameKind::Method, 0, b"\0\x0a\0\x3c\x05ab"), E::Malformed("connection.blocked")),
-        (frame(FrameKind::Method, 0, b"\0\x0a\0\x3c\x01\xff"), E::Malformed("connection.blocked")),
-        (frame(FrameKind::Method, 1, b"\0\x3c\0\x50\0"), E::Malformed("basic.ack")),
-        (frame(FrameKind::Method, 1, b"\0\x3c\0\x3c\xff"), E::Malformed("basic.deliver")),
+        (frame(AmqpFrameKind::Method, 0, b""), E::Malformed("method")),
+        (frame(AmqpFrameKind::Method, 0, b"\0\x0a\0"), E::Malformed("method")),
+        (frame(AmqpFrameKind::Method, 0, b"\0\x0a\0\x63"), E::Unknown(10, 99)),
+        (frame(AmqpFrameKind::Method, 1, b"\0\x5a\0\x0a"), E::Unknown(90, 10)),
+        (frame(AmqpFrameKind::Method, 0, b"\0\x0a\0\x3dx"), E::Malformed("connection.unblocked")),
+        (
+            frame(AmqpFrameKind::Method, 0, b"\0\x0a\0\x3c\x05ab"),
+            E::Malformed("connection.blocked"),
+        ),
+        (
+            frame(AmqpFrameKind::Method, 0, b"\0\x0a\0\x3c\x01\xff"),
+            E::Malformed("connection.blocked"),
+        ),
+        (frame(AmqpFrameKind::Method, 1, b"\0\x3c\0\x50\0"), E::Malformed("basic.ack")),
+        (frame(AmqpFrameKind::Method, 1, b"\0\x3c\0\x3c\xff"), E::Malformed("basic.deliver")),
         (start(b"PLAIN"), E::OutOfPlace("connection.start")),
         (tune(OFFERED), E::OutOfPlace("connection.tune")),
         (opened(), E::OutOfPlace("connection.open-ok")),
@@ -262,31 +265,54 @@ fn each_breach_of_a_connection_ends_it_by_name() {
         ),
         (method(1, &AmqpMethod::BasicAck { number: 1, flags: 0 }), E::OutOfPlace("basic.ack")),
         (method(1, &AmqpMethod::BasicNack { number: 1, flags: 0 }), E::OutOfPlace("basic.nack")),
+    ]);
+}
+
+#[test]
+fn each_breach_of_a_message_ends_its_connection_by_name() {
+    use AmqpError as E;
+    let deliver = || delivery(1, 1, b"", 99)[..29].to_vec();
+    assert_eq!(deliver().last(), Some(&206), "the method of a delivery");
+    let many = |depth: u8| {
+        (0..depth).fold(Vec::new(), |inner: Vec<u8>, _| {
+            let len = (inner.len() as u32).to_be_bytes();
+            [&b"\x01aF"[..], &len, &inner].concat()
+        })
+    };
+    let with_headers = |fields: &[u8]| {
+        let properties = [&[0, 60, 0, 0][..], &[0; 8], &[0x20, 0]].concat();
+        let len = (fields.len() as u32).to_be_bytes();
+        frame(AmqpFrameKind::Header, 1, &[&properties[..], &len, fields].concat())
+    };
+    assert_breaches(&[
         (header(1, 5), E::OutOfPlace("content without a method")),
-        (frame(FrameKind::Body, 1, b"x"), E::OutOfPlace("content without a method")),
-        (frame(FrameKind::Body, 0, b"x"), E::OutOfPlace("content without a method")),
+        (frame(AmqpFrameKind::Body, 1, b"x"), E::OutOfPlace("content without a method")),
+        (frame(AmqpFrameKind::Body, 0, b"x"), E::OutOfPlace("content without a method")),
         ([deliver(), deliver()].concat(), E::OutOfPlace("method within a message")),
         (
-            [deliver(), frame(FrameKind::Body, 1, b"x")].concat(),
+            [deliver(), frame(AmqpFrameKind::Body, 1, b"x")].concat(),
             E::OutOfPlace("body without a header"),
         ),
         ([deliver(), header(1, 5), header(1, 5)].concat(), E::OutOfPlace("second header")),
         ([deliver(), header(1, BODY_MAX + 1)].concat(), E::BodyTooLong(BODY_MAX + 1)),
         ([deliver(), header(1, u64::MAX)].concat(), E::BodyTooLong(u64::MAX)),
-        ([deliver(), header(1, 2), frame(FrameKind::Body, 1, b"abc")].concat(), E::BodyOverrun(2)),
         (
-            [deliver(), frame(FrameKind::Header, 1, b"\0\x3c")].concat(),
+            [deliver(), header(1, 2), frame(AmqpFrameKind::Body, 1, b"abc")].concat(),
+            E::BodyOverrun(2),
+        ),
+        (
+            [deliver(), frame(AmqpFrameKind::Header, 1, b"\0\x3c")].concat(),
             E::Malformed("header of a message"),
         ),
         (
-            [deliver(), frame(FrameKind::Header, 1, &[&[0, 50, 0, 0][..], &[0; 10]].concat())]
+            [deliver(), frame(AmqpFrameKind::Header, 1, &[&[0, 50, 0, 0][..], &[0; 10]].concat())]
                 .concat(),
             E::Malformed("header of a message"),
         ),
         (
             [
                 deliver(),
-                frame(FrameKind::Header, 1, &[&[0, 60, 0, 0][..], &[0; 8], &[0, 1]].concat()),
+                frame(AmqpFrameKind::Header, 1, &[&[0, 60, 0, 0][..], &[0; 8], &[0, 1]].concat()),
             ]
             .concat(),
             E::Malformed("header of a message"),
@@ -294,13 +320,7 @@ fn each_breach_of_a_connection_ends_it_by_name() {
         ([deliver(), with_headers(b"\x01a?")].concat(), E::Malformed("table")),
         ([deliver(), with_headers(b"\x09a")].concat(), E::Malformed("table")),
         ([deliver(), with_headers(&many(DEPTH + 2))].concat(), E::TooDeep),
-    ];
-    for (bytes, error) in table {
-        for piece in [1, 3, bytes.len()] {
-            let found = events(&mut connected().0, &bytes, piece);
-            assert_eq!(found, Err(error), "{bytes:?} in pieces of {piece}");
-        }
-    }
+    ]);
     let fits = [deliver(), with_headers(&many(DEPTH))].concat();
     assert_eq!(events(&mut connected().0, &fits, 9).unwrap().len(), 1);
 }
@@ -311,7 +331,7 @@ const DEPTH: u8 = crate::limits::DEPTH_MAX;
 fn each_breach_of_a_login_ends_it_by_name() {
     use AmqpError as E;
     let greeted = |bytes: &[u8]| {
-        let mut session = Session::new();
+        let mut session = Tested::new();
         session.open(&mut Vec::new());
         events(&mut session, bytes, 1)
     };
@@ -329,7 +349,7 @@ fn each_breach_of_a_login_ends_it_by_name() {
     }
     assert_eq!(greeted(b"AMQP\0\0\x09"), Ok(Vec::new()), "the last byte is missing");
     let logged_in = |bytes: &[u8]| {
-        let (mut session, mut out) = (Session::new(), Vec::new());
+        let (mut session, mut out) = (Tested::new(), Vec::new());
         session.open(&mut out);
         assert!(session.handle(&start(b"PLAIN"), &mut out).is_ok());
         session.log_in(&LOGIN, &mut out);
@@ -343,7 +363,7 @@ fn each_breach_of_a_login_ends_it_by_name() {
     let close = AmqpMethod::ConnectionClose { code: 403, text, class: 0, method: 0 };
     assert_eq!(logged_in(&method(0, &close)).unwrap(), ["Refused(403, \"ACCESS_REFUSED\")"]);
     let offered = AmqpLimits { channel_max: 1, ..OFFERED };
-    let mut session = Session::new();
+    let mut session = Tested::new();
     session.open(&mut Vec::new());
     assert!(session.handle(&start(b"PLAIN"), &mut Vec::new()).is_ok());
     session.log_in(&LOGIN, &mut Vec::new());

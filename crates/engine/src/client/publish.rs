@@ -384,8 +384,8 @@ impl Client {
         }
     }
 
-    /// Ends the waits for the Receive Maximum of the broker, and counts the time in which the broker
-    /// has blocked messages.
+    /// Ends the waits for the Receive Maximum of the broker, and counts the time in which the
+    /// broker has blocked messages.
     pub(super) fn end_holds(&mut self, context: &mut Context) {
         let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.blocked_ns += self.session.blocked_ns(context.now_ns);

@@ -8,8 +8,9 @@ use std::cell::OnceCell;
 
 use amqp::content::ContentHeader;
 use amqp::field::push_text;
-use amqp::frame::{FrameKind, decode_packet, push_body, push_frame};
+use amqp::frame::{AmqpFrameKind, push_body, push_frame};
 use amqp::method::MANDATORY;
+use amqp::packet::decode_packet;
 use amqp::{AmqpError, AmqpEvent, AmqpMessage, AmqpMethod, AmqpSession, Table};
 use plan::{Acknowledge, Amqp, Family, Population, Reason, SECOND_NS, Template};
 
@@ -225,7 +226,7 @@ impl AmqpLine {
         };
         amqp::push_publish(channel, (exchange, key), flags, &header, out);
         if body.len() + HEADER_BYTES <= frame_max as usize && !body.is_empty() {
-            push_frame(FrameKind::Body, channel, out, |out| out.extend_from_slice(body));
+            push_frame(AmqpFrameKind::Body, channel, out, |out| out.extend_from_slice(body));
         } else {
             push_body(channel, body, frame_max, out);
         }

@@ -44,17 +44,23 @@ pub struct PacketReader {
 }
 
 impl PacketReader {
-    /// Takes bytes; returns the packets that are whole now.
-    pub fn take(&mut self, bytes: &[u8]) -> Result<Vec<AmqpPacket>, NoPacket> {
+    /// Takes bytes; returns the packets that are whole now, up to bytes that are none.
+    pub fn take(&mut self, bytes: &[u8]) -> (Vec<AmqpPacket>, Result<(), NoPacket>) {
         self.front.extend_from_slice(bytes);
-        let (mut packets, mut taken) = (Vec::new(), 0);
-        while let Some(len) = length(&self.front[taken..])? {
-            let frame = self.front[taken..taken + len].to_vec();
-            taken += len;
-            packets.extend(self.frame(&frame)?);
+        let mut packets = Vec::new();
+        loop {
+            match length(&self.front) {
+                Ok(None) => return (packets, Ok(())),
+                Ok(Some(len)) => {
+                    let frame: Vec<u8> = self.front.drain(..len).collect();
+                    match self.frame(&frame) {
+                        Ok(packet) => packets.extend(packet),
+                        Err(error) => return (packets, Err(error)),
+                    }
+                }
+                Err(error) => return (packets, Err(error)),
+            }
         }
-        self.front.drain(..taken);
-        Ok(packets)
     }
 
     /// Takes a frame; returns the packet that is whole with it.
@@ -184,12 +190,13 @@ fn packets_are_read_as_the_specification_writes_them() {
     let bytes = [PROTOCOL, &message.bytes(2), BEAT].concat();
     for piece in [1, 3, 1000] {
         let mut reader = PacketReader::default();
-        let parts = bytes.chunks(piece).flat_map(|part| reader.take(part).unwrap());
+        let parts = bytes.chunks(piece).flat_map(|part| reader.take(part).0);
         let packets: Vec<AmqpPacket> = parts.collect();
         assert_eq!(packets, [AmqpPacket::default(), message.clone(), AmqpPacket::default()]);
     }
     assert_eq!(message.texts(2), ["e", "a.b"]);
-    assert_eq!(PacketReader::default().take(GARBAGE), Err(NoPacket));
+    let broken = PacketReader::default().take(&[BEAT, GARBAGE].concat());
+    assert_eq!(broken, (vec![AmqpPacket::default()], Err(NoPacket)));
 }
 
 #[test]

@@ -19,7 +19,8 @@ impl AmqpRecord {
     /// The client has written bytes; returns the number of packets that are whole now, and the
     /// bodies of messages among them: `true` for those that the broker confirms.
     pub fn written(&mut self, bytes: &[u8]) -> (u64, Vec<(Vec<u8>, bool)>) {
-        let packets = self.up.take(bytes).expect("the engine speaks AMQP");
+        let (packets, read) = self.up.take(bytes);
+        read.expect("the engine speaks AMQP");
         let (count, mut messages) = (packets.len() as u64, Vec::new());
         for packet in packets {
             match packet.method {
@@ -39,9 +40,8 @@ impl AmqpRecord {
         if self.is_broken {
             return (0, Vec::new());
         }
-        let packets = self.down.take(bytes);
-        self.is_broken = packets.is_err();
-        let packets = packets.unwrap_or_default();
+        let (packets, read) = self.down.take(bytes);
+        self.is_broken = read.is_err();
         let count = packets.len() as u64;
         let deliveries = packets.into_iter().filter(|packet| packet.method == (60, 60));
         (count, deliveries.map(|packet| packet.body).collect())

@@ -85,7 +85,7 @@ fn delivery(number: u64, flags: u8) -> Vec<u8> {
 fn methods(mut bytes: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     while let Ok(Some((frame, len))) = decode(bytes, u32::MAX) {
-        if frame.kind == FrameKind::Method {
+        if frame.kind == AmqpFrameKind::Method {
             let method = AmqpMethod::decode(frame.payload).unwrap();
             found.push(match method {
                 AmqpMethod::BasicAck { number, flags } => format!("ack {number} {flags}"),

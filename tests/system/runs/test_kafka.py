@@ -28,6 +28,7 @@ pytestmark = [
         reason="confluent-kafka is not installed",
     ),
     pytest.mark.xdist_group("kafka"),
+    pytest.mark.slow("a JVM starts, and a group of consumers forms"),
 ]
 
 SENT = 10 * 50 * 2

@@ -139,7 +139,7 @@ class Consumer(Receiver):
             return
         now_ns = time.monotonic_ns()
         rest = consumer.consume(READ_MAX, timeout=0)
-        own = [(m.topic(), m.value() or b"") for m in (first, *rest) if m.error() is None]
+        own = [(m.topic() or "", m.value() or b"") for m in (first, *rest) if m.error() is None]
         if own:
             self.report(self, Arrived(own, now_ns))
 

@@ -11,6 +11,7 @@ use testkit::{QuicAnswer, Rng, ScriptedQuicServer, unverified_tls};
 
 use super::network::{Network, NetworkEvent};
 use super::output::Output;
+use super::peer::Spoken;
 use super::weather::{DatagramWeather, MS, OpeningOutcome};
 
 /// Connections of QUIC have numbers from here on where connections of TCP have theirs.
@@ -376,7 +377,7 @@ impl Network {
         }
         if !std::mem::replace(&mut self.quic.line(index).is_accepted, true) {
             let manner = self.weather.manner(&mut self.quic.rng);
-            self.peer.accept(index, manner, false, self.now_ns);
+            self.peer.accept(index, manner, Spoken::Mqtt, self.now_ns);
         }
         self.schedule_read(index, 0);
         self.write_quic(index);

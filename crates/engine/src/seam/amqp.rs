@@ -129,10 +129,10 @@ impl AmqpLine {
     fn neutral<'b>(
         &mut self,
         at: &At<'_, AmqpSetup>,
-        event: AmqpEvent<'static, 'b, Token>,
+        event: &AmqpEvent<'static, 'b, Token>,
         out: &mut Vec<u8>,
     ) -> Event<'b> {
-        match event {
+        match *event {
             AmqpEvent::Started(mechanisms) => {
                 prepare::log_in(&mut self.session, at, mechanisms, out)
             }
@@ -308,7 +308,7 @@ impl Protocol for AmqpClient {
                     // Limits and virtual host answer together.
                     let answers = if let AmqpEvent::Tuned(_) = event { 2 } else { 1 };
                     let before = out.len();
-                    let event = line.neutral(at, event, out);
+                    let event = line.neutral(at, &event, out);
                     step.replied += answers * u32::from(out.len() > before);
                     break event;
                 }

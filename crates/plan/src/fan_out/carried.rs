@@ -95,8 +95,7 @@ impl Plan {
                 at.capabilities().names == names && flow.to.renders(name)
             };
             (self.targets_joined || at.at.first == target)
-                && (arrives(names, name)
-                    || twins.iter().any(|(names, name)| arrives(*names, name)))
+                && (arrives(names, name) || twins.iter().any(|(names, name)| arrives(*names, name)))
         })
     }
 }

@@ -191,7 +191,14 @@ impl Client {
     fn publish(&mut self) -> (Polled, Vec<u8>) {
         let population = self.population.clone();
         let ready = publications(&population, 1, 0);
-        let sender = Sender { run_tag: 1, since_1970_ns: 0, first_sequence: 0, client: 0, n: 3, node_number: 0 };
+        let sender = Sender {
+            run_tag: 1,
+            since_1970_ns: 0,
+            first_sequence: 0,
+            client: 0,
+            n: 3,
+            node_number: 0,
+        };
         let outgoing = Outgoing {
             publication: &population.publications[0],
             ready: &ready[0],

@@ -1,5 +1,5 @@
-//! Packets of a client as its peer reads them: methods with their contents, whose frames follow each
-//! other.
+//! Packets of a client as its peer reads them: methods with their contents, whose frames follow
+//! each other.
 
 use crate::content;
 use crate::error::AmqpError;

@@ -113,16 +113,7 @@ impl WireRecord {
             let stamps = operations.iter().filter_map(stamp_in);
             return stamps.for_each(|stamp| self.note_sent(connection, &stamp, QoS::AtMostOnce));
         }
-        if let Some(record) = self.amqp.get_mut(&connection) {
-            self.bytes_sent += bytes.len() as u64;
-            let (packets, messages) = record.written(bytes);
-            self.packets_sent += packets;
-            for (body, is_confirmed) in messages {
-                let qos = if is_confirmed { QoS::AtLeastOnce } else { QoS::AtMostOnce };
-                if let Some(stamp) = Stamp::read(&body) {
-                    self.note_sent(connection, &stamp, qos);
-                }
-            }
+        if self.sent_amqp(connection, client, bytes) {
             return;
         }
         let frames = self.up.entry(connection).or_default();
@@ -243,6 +234,29 @@ impl WireRecord {
             }
         });
         self.ways.insert((connection, false), way);
+    }
+
+    /// A client of AMQP has written bytes; returns `false` for other clients.
+    fn sent_amqp(&mut self, connection: usize, client: AgentClient, bytes: &[u8]) -> bool {
+        let Some(record) = self.amqp.get_mut(&connection) else { return false };
+        self.bytes_sent += bytes.len() as u64;
+        let written = record.written(bytes);
+        self.packets_sent += written.count;
+        // Only a later delivery counts of a message that a client refuses.
+        for stamp in written.refused.iter().filter_map(|body| Stamp::read(body)) {
+            let key = (client, place(&stamp));
+            match self.received.get_mut(&key) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => drop(self.received.remove(&key)),
+            }
+        }
+        for (body, is_confirmed) in written.messages {
+            let qos = if is_confirmed { QoS::AtLeastOnce } else { QoS::AtMostOnce };
+            if let Some(stamp) = Stamp::read(&body) {
+                self.note_sent(connection, &stamp, qos);
+            }
+        }
+        true
     }
 
     /// A client of AMQP has read bytes at an instant; returns `false` for other clients.

@@ -479,7 +479,7 @@ impl AmqpBroker {
     fn settle(&mut self, connection: usize, packet: &AmqpPacket, refuses: bool) {
         let Some(line) = self.lines.get_mut(&connection) else { return };
         let own = line.channels.entry(packet.channel).or_default();
-        let number = u64::from_be_bytes(packet.fields[..8].try_into().expect("8 bytes"));
+        let number = packet.number(0);
         let first = if packet.fields[8] & 1 != 0 { 0 } else { number };
         let meant: Vec<u64> = own.unacknowledged.range(first..=number).map(|(n, _)| *n).collect();
         assert!(!meant.is_empty(), "{number} waits for an acknowledgement");

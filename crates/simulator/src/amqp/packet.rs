@@ -139,6 +139,11 @@ impl AmqpPacket {
         bytes
     }
 
+    /// Number of 8 bytes at a place of its fields.
+    pub fn number(&self, at: usize) -> u64 {
+        u64::from_be_bytes(self.fields[at..at + 8].try_into().expect("8 bytes"))
+    }
+
     /// Short strings of its fields from a place on, as many as are wanted.
     pub fn texts<const N: usize>(&self, mut at: usize) -> [String; N] {
         std::array::from_fn(|_| {

@@ -34,6 +34,7 @@ LIMIT = re.compile(r"(?:^|_)(?:MAX|MIN)(?:_|$)")
 Declared = Mapping[str, Mapping[str, float]]
 """Values of each name, by file."""
 OTHERS = {
+    "DEPTH_MAX": "of tables of AMQP, or of documents",
     "BYTES_MAX": "answers that a client has not sent, and answers of monitors",
     "WAITING_MAX": "snapshots of an agent, messages of a client, and lines of an export",
     "KEPT_MAX": "samples of clocks, and histograms of a timeline",

@@ -289,6 +289,24 @@ def test_what_the_broker_refuses_has_a_name_and_stays_as_it_was(
         assert result["populations"]["bad"]["explanations"], "the broker's own text"
 
 
+def test_a_client_has_several_queues_on_one_channel(rabbit: Rabbit, run: Play) -> None:
+    code, result = run(
+        f"target: {rabbit.url}\n"
+        "populations:\n"
+        "  reader:\n"
+        "    clients: 20\n"
+        '    subscriptions: ["a-{n}", "b-{n}", {exchange: amq.topic, key: "c.{n}"}]\n'
+        "    publications:\n"
+        '      - {key: "a-{n}", rate: 5/s}\n'
+        '      - {key: "b-{n}", rate: 5/s}\n'
+        '      - {exchange: amq.topic, key: "c.{n}", rate: 5/s}\n'
+        "stages: [connect, {publish: 1s}, disconnect]\n"
+        'thresholds: ["reader.received == 300", "reader.connected == 20"]\ndefaults: "off"\n'
+    )
+    assert passes(code, result), result["verdict"]
+    assert result["populations"]["reader"]["outcomes"] == {}
+
+
 def test_a_queue_that_is_not_the_run_s_stays(rabbit: Rabbit, run: Play) -> None:
     with rabbit.channel() as channel:
         channel.queue_declare("theirs", durable=True)

@@ -8,6 +8,8 @@ use crate::frame::{self, AmqpFrame, AmqpFrameKind, PROTOCOL_HEADER};
 use crate::limits::{FRAME_MAX, FRAME_MIN};
 use crate::method::{AmqpMethod, MULTIPLE};
 
+/// Answer that a queue gives, and not its channel.
+const CONSUMING: &str = "basic.consume-ok";
 /// Front of the header of any version.
 const ANY_VERSION: &[u8] = b"AMQP";
 
@@ -209,9 +211,13 @@ impl<T> AmqpSession<T> {
             }
             AmqpMethod::BasicCancel { .. } => AmqpEvent::Cancelled,
             answer => {
-                let place = self.waiting.iter().position(|(own, _)| *own == channel);
-                let expected = place.and_then(|place| self.waiting.get(place));
-                if expected.is_none_or(|(_, name)| *name != answer.name()) {
+                // A queue of RabbitMQ answers for itself that it has a consumer, while its channel
+                // may answer later requests first.
+                let is_late = |name: &str| name == CONSUMING && name != answer.name();
+                let mut own = self.waiting.iter().enumerate();
+                let next = own.find(|(_, (own, name))| *own == channel && !is_late(name));
+                let place = next.filter(|(_, (_, name))| *name == answer.name()).map(|(at, _)| at);
+                if place.is_none() {
                     return Err(AmqpError::OutOfPlace(answer.name()));
                 }
                 place.and_then(|place| self.waiting.remove(place));

@@ -137,9 +137,13 @@ class Consumer(Receiver):
         first = consumer.poll(POLL_S)
         if first is None:
             return
-        now_ns = time.monotonic_ns()
+        self._note([first], time.monotonic_ns())
+        # Some may have come since the first one: their instant is not before they were taken.
         rest = consumer.consume(READ_MAX, timeout=0)
-        own = [(m.topic() or "", m.value() or b"") for m in (first, *rest) if m.error() is None]
+        self._note(rest, time.monotonic_ns())
+
+    def _note(self, messages: Sequence[kafka.Message], now_ns: int) -> None:
+        own = [(m.topic() or "", m.value() or b"") for m in messages if m.error() is None]
         if own:
             self.report(self, Arrived(own, now_ns))
 

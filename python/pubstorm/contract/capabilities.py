@@ -162,6 +162,7 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         has_qos=False,
         refuses_messages=False,
         has_properties=False,
+        has_queues=False,
         names=WORDS,
         text_bytes_max=249,
         login_bytes_max=U16_MAX,

@@ -125,7 +125,6 @@ impl AmqpLine {
     }
 
     /// Handles an event other than a message.
-    #[expect(clippy::needless_pass_by_value, reason = "an event is handled once")]
     #[cold]
     fn neutral<'b>(
         &mut self,

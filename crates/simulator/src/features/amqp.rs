@@ -21,10 +21,11 @@ const PASSWORD: &str = "letmein";
 const EXCHANGE: &str = "/e/";
 
 /// Draws plans of AMQP clients apart from the other draws: whatever was drawn before is put into
-/// the terms of AMQP.
+/// the terms of AMQP, but for recordings, which it has not.
 pub fn draw(case: &mut Case, seed: u64) {
     let mut rng = Rng::new(seed ^ 0xa3c9_0036);
-    if !rng.chance(20) || case.plan.populations.iter().any(speaks_nats) {
+    let plays_files = case.files.is_some();
+    if !rng.chance(20) || plays_files || case.plan.populations.iter().any(speaks_nats) {
         return;
     }
     let has_tls = case.plan.targets.iter().any(|target| target.tls);
@@ -38,7 +39,7 @@ pub fn draw(case: &mut Case, seed: u64) {
 /// Lets a target have a broker of AMQP.
 pub fn as_broker(target: &mut plan::Target) {
     target.ports.insert("amqp".into(), amqp::PORT);
-    target.websocket = None;
+    (target.websocket, target.quic) = (None, false);
 }
 
 /// A queue that ends with its client.

@@ -90,11 +90,14 @@ fn a_rate_change_keeps_the_schedule_and_zero_pauses_it() {
 fn a_change_takes_back_what_one_before_has_not_done_yet() {
     let changes = [(0, 0, add(20, 400)), (200, 0, remove(15, 0)), (300, 0, add(1, 0))];
     let totals = play(connect(&[1]), changing(400, &changes));
-    // Ten clients have joined by 200 ms. The last five leave, and the first of these five rejoins.
-    assert_eq!(totals.populations[0].0.connected_total, 11);
+    // Ten clients have joined before 200 ms, and one joins and leaves at that instant. Five more
+    // leave, and the first of these five rejoins. On a busy machine a client may leave before the
+    // broker has accepted it.
+    let counters = &totals.populations[0].0;
+    assert_eq!(counters.connect_attempts_total, 12);
     let stayed: u64 = (0..5).map(|i| 40 - 2 * i).sum();
     let left: u64 = (5..10).map(|i| 20 - 2 * i).sum();
-    assert_eq!(totals.populations[0].0.sent_total, stayed + left + 10);
+    assert_eq!(counters.sent_total + counters.skipped_total, stayed + left + 10);
 }
 
 #[test]

@@ -1,7 +1,7 @@
-"""A bridge of a user's: carries messages of an MQTT broker to NATS or to Kafka, and does to known
-ones what a bridge should not. It shares nothing with Pubstorm. Start it with
-`carrier.py MQTT_HOST:PORT nats://HOST:PORT|kafka://HOST:PORT FAULTS`, with the faults as JSON. At
-its end it prints the number of messages of each kind as JSON."""
+"""A bridge of a user's: carries messages of an MQTT broker to NATS, Kafka or AMQP, and does to
+known ones what a bridge should not. It shares nothing with Pubstorm. Start it with
+`carrier.py MQTT_HOST:PORT nats://HOST:PORT|kafka://HOST:PORT|amqp://HOST:PORT FAULTS`, with the
+faults as JSON. At its end it prints the number of messages of each kind as JSON."""
 
 from __future__ import annotations
 
@@ -69,6 +69,23 @@ def to_kafka(address: str) -> Send:
     return send
 
 
+def to_amqp(address: str) -> Send:
+    """Publishes to `amq.topic`, with the key that has dots where the topic has slashes."""
+    import pika
+
+    host, port = address.rsplit(":", 1)
+    parameters = pika.ConnectionParameters(host, int(port), heartbeat=0)
+    channel = pika.BlockingConnection(parameters).channel()
+
+    def send(topic: str, payload: bytes) -> None:
+        channel.basic_publish("amq.topic", topic.replace("/", "."), payload)
+
+    return send
+
+
+SENDERS = {"nats": to_nats, "kafka": to_kafka, "amqp": to_amqp}
+
+
 @dataclass
 class Carrier:
     """The messages between two brokers."""
@@ -122,8 +139,7 @@ def main() -> None:
     """Carries until SIGTERM."""
     mqtt, to, faults = sys.argv[1:]
     scheme, address = to.split("://")
-    send = (to_kafka if scheme == "kafka" else to_nats)(address)
-    carrier = Carrier(send, CarrierFaults(**json.loads(faults)))
+    carrier = Carrier(SENDERS[scheme](address), CarrierFaults(**json.loads(faults)))
     threading.Thread(target=carrier.send_late, daemon=True).start()
     client = paho.Client(CallbackAPIVersion.VERSION2, "carrier")
 

@@ -373,6 +373,11 @@ class AmqpProtocol(Frozen):
         return any(q.type != "stream" and not (q.exclusive or q.auto_delete) for q in self.queues)
 
     @property
+    def keeps_deliveries(self) -> bool:
+        """True if the broker keeps deliveries of a queue, since clients never acknowledge them."""
+        return any(q.acknowledge.kind == "never" for q in self.queues)
+
+    @property
     def name(self) -> Literal["amqp"]:
         """Protocol, as results and reports name it."""
         return "amqp"

@@ -249,6 +249,7 @@ class Assembly:
             read_rate_per_s=_read_rate_per_s(plans),
             asked_max=self._asked_max(indices),
             acknowledged=any(each.qos for plan in plans for each in plan.publications),
+            leaves_deliveries=any(getattr(p.protocol, "keeps_deliveries", False) for p in plans),
             delivery_qos=self._delivery_qos(own),
             closed_loop=any(map(_is_closed_loop, plans)),
             closed_loop_window=_window(plans, ClosedPace),

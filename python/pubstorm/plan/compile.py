@@ -181,12 +181,14 @@ def _bridges(scenario: Scenario) -> Iterator[plan.PlannedBridges]:
 
 def _flows(scenario: Scenario, shares: Sequence[PopulationShare]) -> Iterator[protocol.PlannedFlow]:
     for flow in scenario.flows:
+        name, arrives = scenario.names_of(flow)
         at = next(index for index, played in enumerate(shares) if played.whole == flow.at)
         for population, played in enumerate(shares):
-            for publication, each in enumerate(played.population.flows):
-                if played.whole == flow.of and each.topic == flow.from_:
+            own, around = played.population, scenario.around(played.population)
+            for publication, each in enumerate(own.flows):
+                if played.whole == flow.of and own.topic_of(each, around) == name:
                     yield protocol.PlannedFlow(
-                        population=population, publication=publication, to=flow.to, at=at
+                        population=population, publication=publication, to=arrives, at=at
                     )
 
 

@@ -392,6 +392,8 @@ class PopulationResult(PopulationSums):
     """Most clients that were requested at once; null: all that were planned."""
     acknowledged: bool = True
     """True if it publishes messages that are acknowledged: with QoS 1 or 2."""
+    leaves_deliveries: bool = False
+    """True if it acknowledges no delivery of a queue, so that the broker keeps them."""
     delivery_qos: tuple[int, ...] = ()
     """Levels of QoS of the deliveries to it; empty if there were none, or the protocol has none."""
     lives: bool = False

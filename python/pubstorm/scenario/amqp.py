@@ -22,6 +22,7 @@ from pubstorm.scenario.fields import (
     VARIABLE,
     Name,
     client_text,
+    text,
 )
 from pubstorm.scenario.flows import Publication, Subscription
 from pubstorm.scenario.populations import RunParts, ShareKeys, Simulated
@@ -30,8 +31,9 @@ from pubstorm.scenario.queues import (
     WILDCARDS,
     AmqpPublication,
     AmqpSubscription,
+    routing_key,
 )
-from pubstorm.scenario.stores import MAIN
+from pubstorm.scenario.stores import MAIN, exchange_name
 
 CHANNELS_MAX = 2047
 """RabbitMQ's `channel_max`, unless it is set."""
@@ -44,6 +46,25 @@ def virtual_host(value: object) -> str:
     source = client_text(value)
     if source != MAIN and (not source or "/" in VARIABLE.sub("", source)):
         raise UnfitError(value, "is / or a name without slashes, such as vh-{n}")
+    return source
+
+
+def routed_name(value: object) -> str:
+    """A template of the name of messages: `EXCHANGE/KEY`, `VHOST/EXCHANGE/KEY` or `QUEUE`. An empty
+    virtual host is `/`."""
+    source = text(value)
+    *front, key = source.split("/", 2)
+    exchange = front.pop() if front else ""
+    hint = "AMQP has dots where MQTT has slashes: amq.topic/device.1.state"
+    try:
+        routing_key(key)
+        exchange_name(exchange)
+        virtual_host("".join(front) or MAIN)
+    except UnfitError as unfit:
+        allowed = "EXCHANGE/KEY, VHOST/EXCHANGE/KEY or QUEUE, where a key is words between dots"
+        raise UnfitError(value, f"is {allowed}", unfit.hint or hint) from unfit
+    if not exchange and not key:
+        raise UnfitError(value, "is a name with an exchange or a key", hint)
     return source
 
 
@@ -151,6 +172,14 @@ class AmqpClients(Simulated):
             return f"{_level(self.host_in(around))}/{flow.exchange}/{flow.topic}"
         host = WILD if self._is_federated(flow, around) else _level(self.host_in(around))
         return f"{host}/{flow.exchange}/{flow.key}"
+
+    def named(self, text: str, around: RunParts) -> str:
+        """Returns the name in the plan that a declared flow has at these clients: the virtual host
+        is theirs, unless the flow names one."""
+        *front, key = text.split("/", 2)
+        exchange = front.pop() if front else ""
+        host = front.pop() if front else _level(self.host_in(around))
+        return f"{host}/{exchange}/{key}"
 
     def filter_of(self, subscription: Subscription, around: RunParts) -> str:
         """Returns the filter of a subscription in the plan: a shared queue is a shared group."""

@@ -202,7 +202,8 @@ class _Course:
         flows = [(n, topic) for n in self.shares for topic in self._topics(self._population(n))]
         for flow in self.scenario.flows:
             names = self.scenario.populations[flow.at].can.names
-            arrives = flow.to if names is None else names.twin(flow.to)
+            arrives = self.scenario.names_of(flow)[1]
+            arrives = arrives if names is None else names.twin(arrives)
             flows += [(name, arrives) for name in meant_by(self.shares, flow.of)]
         wills = self._wills_of(self.shares)
         return {

@@ -451,12 +451,13 @@ class DeclaredFlow(Part):
     a broker, carries from a publication to subscribers elsewhere, under another name."""
 
     from_: FlowTopic = Field(alias="from")
-    """Topic of a publication, as it is written there."""
+    """Topic of a publication, as it is written there; of AMQP, `EXCHANGE/KEY`."""
     of: Name
     """The population that publishes the messages."""
     to: FlowTopic
-    """Name with which the messages arrive, in the words of the subscribers' protocol. Its variables
-    are those of `from`, with the values that they have there."""
+    """Name with which the messages arrive, in the words of the subscribers' protocol: in AMQP
+    `EXCHANGE/KEY`, `VHOST/EXCHANGE/KEY` or `QUEUE`. Its variables are those of `from`, with the
+    values that they have there."""
     at: Name
     """A population of subscribers: the messages arrive where its clients are connected."""
 

@@ -189,6 +189,13 @@ class Scenario(Part):
             virtual_host=getattr(next(iter(self.target), None), "virtual_host", MAIN),
         )
 
+    def names_of(self, flow: DeclaredFlow) -> tuple[str, str]:
+        """Returns the names in the plan that the messages of a flow have at their publishers, and
+        at the subscribers."""
+        publisher, receiver = self.populations[flow.of], self.populations[flow.at]
+        name = publisher.named(flow.from_, self.around(publisher))
+        return name, receiver.named(flow.to, self.around(receiver))
+
     _source_text: str = PrivateAttr(default="")
     _source: ScenarioText | None = PrivateAttr(default=None)
     _steps: tuple[Step, ...] = PrivateAttr(default=())

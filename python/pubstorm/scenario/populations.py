@@ -369,6 +369,10 @@ class Population(Traffic, Variant):
         """Returns the topic of a flow in the plan, without its group."""
         return flow.topic
 
+    def named(self, text: str, _around: RunParts, /) -> str:
+        """Returns the name in the plan that a declared flow has at these clients."""
+        return text
+
     def filter_of(self, subscription: Subscription, _around: RunParts, /) -> str:
         """Returns the filter of a subscription in the plan."""
         return subscription.filter

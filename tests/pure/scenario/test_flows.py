@@ -157,3 +157,128 @@ def test_clients_at_a_target_of_kafka_are_consumers() -> None:
     assert isinstance(stored, KafkaProtocol)
     assert {*stored.settings.values()}.isdisjoint(settings.values())
     assert str(parse_target("kafka://log.example:19092")) == "kafka://log.example:19092"
+
+
+INTO_AMQP = """\
+topology:
+  brokers: {mqtt: {kind: mosquitto}, rabbit: {kind: rabbitmq}, server: {kind: nats}}
+  exchanges: {orders: {type: topic}}
+populations:
+  sensor:
+    {clients: 10, at: mqtt, publications: [{topic: "device/{n}/state", rate: 1/s, size: 100B}]}
+  shop:
+    protocol: amqp
+    clients: 2
+    at: rabbit
+    shares: {slow: 50%}
+    publications:
+      - {exchange: orders, key: "order.{n}", rate: 1/s, size: 100B}
+      - {exchange: amq.topic, key: "order.{n}", rate: 1/s, size: 100B}
+  backend:
+    protocol: amqp
+    clients: 2
+    at: rabbit
+    subscriptions: [{exchange: amq.topic, key: device.#}, {queue: jobs}]
+  customer:
+    protocol: amqp
+    clients: 2
+    at: rabbit
+    virtual_host: "vh-{n}"
+    subscriptions: [{exchange: orders, key: "#"}]
+    publications: [{exchange: amq.topic, key: data, rate: 1/s, size: 100B}]
+  service: {protocol: nats, clients: 1, at: server, subscriptions: [order.>]}
+flows: [{from: "device/{n}/state", of: sensor, to: "amq.topic/device.{n}.state", at: backend}]
+stages: [connect, {publish: 1s}]
+"""
+
+
+def flow(source: str, of: str, to: str, at: str) -> str:
+    """The first flow as an override."""
+    return f"flows.0={{from: '{source}', of: {of}, to: '{to}', at: {at}}}"
+
+
+@pytest.mark.parametrize(
+    ("override", "planned"),
+    [
+        ("name=a", [(0, 0, "/amq.topic/device.{n}.state")]),
+        (flow("device/{n}/state", "sensor", "jobs", "backend"), [(0, 0, "//jobs")]),
+        (
+            flow("device/{n}/state", "sensor", "/orders/a.{n}", "customer"),
+            [(0, 0, "/orders/a.{n}")],
+        ),
+        (
+            flow("device/{n}/state", "sensor", "vh-{n}/orders/a", "customer"),
+            [(0, 0, "vh-{n}/orders/a")],
+        ),
+        (
+            flow("orders/order.{n}", "shop", "order.{n}", "service"),
+            [(1, 0, "order.{n}"), (2, 0, "order.{n}")],
+        ),
+        (
+            flow("amq.topic/order.{n}", "shop", "order.{n}", "service"),
+            [(1, 1, "order.{n}"), (2, 1, "order.{n}")],
+        ),
+        (
+            flow("amq.topic/data", "customer", "amq.topic/of.{n}", "backend"),
+            [(4, 0, "/amq.topic/of.{n}")],
+        ),
+    ],
+)
+def test_a_name_of_amqp_has_an_exchange_and_a_virtual_host(
+    override: str, planned: list[tuple[int, int, str]]
+) -> None:
+    found = plan_of(INTO_AMQP, override).flows
+    assert [(each.population, each.publication, each.to) for each in found] == planned
+
+
+@pytest.mark.parametrize(
+    ("to", "at", "found"),
+    [
+        ("device/{n}/state", "backend", "EXCHANGE/KEY, VHOST/EXCHANGE/KEY or QUEUE"),
+        ("amq.topic/device/{n}/state", "backend", "EXCHANGE/KEY, VHOST/EXCHANGE/KEY or QUEUE"),
+        ("amq.topic/device.*", "backend", "EXCHANGE/KEY, VHOST/EXCHANGE/KEY or QUEUE"),
+        ("amq.topic/device..{n}", "backend", "EXCHANGE/KEY, VHOST/EXCHANGE/KEY or QUEUE"),
+        ("/", "backend", "an exchange or a key"),
+        ("amq.topic/a.{1..3}", "backend", "found {1..3}"),
+        ("device/state", "backend", "the unknown exchange 'device'"),
+        ("orders/a.{n}", "customer", "virtual hosts vh-{n}, needed is the virtual host in front"),
+    ],
+)
+def test_a_name_that_amqp_does_not_have_is_refused(to: str, at: str, found: str) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        parse_scenario(INTO_AMQP, "s.yaml", (flow("device/{n}/state", "sensor", to, at),))
+    (problem,) = refused.value.problems
+    assert problem.path == "flows.0.to"
+    assert found in problem.message
+
+
+def test_a_topic_of_amqp_is_found_by_its_exchange_and_key() -> None:
+    with pytest.raises(ScenarioError) as refused:
+        parse_scenario(INTO_AMQP, "s.yaml", (flow("order.{n}", "shop", "a", "service"),))
+    (problem,) = refused.value.problems
+    assert problem.path == "flows.0.from"
+    assert "/orders/order.{n}" in problem.message
+
+
+def test_what_rabbitmq_gives_amq_topic_itself_is_refused() -> None:
+    whole = ("populations.sensor.at=rabbit", "topology.brokers.mqtt={kind: mosquitto}")
+    with pytest.raises(ScenarioError) as refused:
+        parse_scenario(INTO_AMQP, "s.yaml", whole)
+    (problem,) = refused.value.problems
+    assert "which the broker itself gives" in problem.message
+    elsewhere = flow("device/{n}/state", "sensor", "orders/device.{n}.state", "backend")
+    assert plan_of(INTO_AMQP, *whole, elsewhere).flows
+
+
+@pytest.mark.parametrize(("publishing", "expects"), [("sensor", True), ("shop", False)])
+def test_consumers_of_amqp_at_the_end_of_a_flow_have_the_defaults_of_receivers(
+    publishing: str, expects: bool
+) -> None:
+    changes = (
+        "populations.customer.subscriptions=[]",
+        "populations.service.subscriptions=[]",
+        "populations.backend.subscriptions=[{exchange: amq.topic, key: device.#}]",
+        f"stages.1={{publish: {{for: 1s, populations: [{publishing}]}}}}",
+    )
+    defaults = conditions_of(parse_scenario(INTO_AMQP, "s.yaml", changes))
+    assert any("lost == 0" in each.source for each in defaults) == expects

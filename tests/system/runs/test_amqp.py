@@ -82,7 +82,7 @@ defaults: "off"
 
 @dataclass
 class Seen:
-    """What the test saw of a run from outside."""
+    """View of a run from outside."""
 
     result: dict[str, Any]
     before: dict[str, int]
@@ -377,6 +377,41 @@ thresholds: [lost == 0, "external.ready_max == 3", "sent == 30", "plain.received
 defaults: "off"
 """)
     assert passes(code, result), result["verdict"]
+
+
+UNACKNOWLEDGED = """\
+topology: {brokers: {main: {kind: rabbitmq}}}
+populations:
+  sender:
+    protocol: amqp
+    clients: 10
+    publications: [{exchange: amq.topic, key: "d.{n}", rate: 100/s, size: 10kB, confirm: true}]
+  never:
+    protocol: amqp
+    clients: 1
+    subscriptions: [{exchange: amq.topic, key: d.#, queue: kept, acknowledge: never, PREFETCH}]
+stages: [connect, {publish: 5s}, disconnect]
+drain: 1s
+thresholds: ["sender.sent == 5000"]
+defaults: "off"
+"""
+
+
+@pytest.mark.slow("RabbitMQ starts")
+@pytest.mark.parametrize("prefetch", [0, 10])
+def test_memory_that_unacknowledged_deliveries_take_is_named(run: Play, prefetch: int) -> None:
+    _, result = run(UNACKNOWLEDGED.replace("PREFETCH", f"prefetch: {prefetch}"))
+    never = result["populations"]["never"]
+    assert never["received_total"] == (prefetch or 5000)
+    assert never["leaves_deliveries"]
+    (memory,) = (
+        each["load"]
+        for each in result["monitors"]
+        if (each["source"], each["metric"]) == ("main-0", "rss_bytes")
+    )
+    # The payloads alone are 50 MB.
+    assert memory["last"] - memory["first"] > 20e6
+    assert any("its memory grew by" in each for each in result["verdict"]["evidence"])
 
 
 BLOCKED = """\

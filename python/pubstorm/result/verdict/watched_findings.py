@@ -314,17 +314,22 @@ def _drops(measured: Measured) -> Iterable[Finding]:
 
 
 def _kept(measured: Measured) -> Iterable[Finding]:
-    """Brokers whose memory grows while queues keep deliveries that consumers did not take."""
+    """Brokers whose memory grows while queues keep deliveries that consumers did not take, or took
+    without an acknowledgement."""
     populations = measured.populations
     lost = {f.to: 0 for f in measured.flows if f.lost_total and populations[f.to].can.has_queues}
     for flow in measured.flows:
         lost |= {flow.to: lost[flow.to] + flow.lost_total} if flow.to in lost else {}
-    for source in _tested(measured) if lost else ():
+    left = {n: p.received_total for n, p in populations.items() if p.leaves_deliveries}
+    kept = ((lost, "did not come"), (left, "were not acknowledged"))
+    waiting = " and ".join(
+        f"{count_text(total)} deliveries to {', '.join(found)} {words}"
+        for found, words in kept
+        if (total := sum(found.values()))
+    )
+    for source in _tested(measured) if waiting else ():
         grown_bytes = _increase(measured, source, "rss_bytes")
         if grown_bytes >= GROWN_BYTES:
-            waiting = (
-                f"{count_text(sum(lost.values()))} deliveries to {', '.join(lost)} did not come"
-            )
             text = f"{source}: its memory grew by {bytes_text(grown_bytes)} while {waiting}"
             yield Finding(f"{text}: queues keep what consumers do not take or acknowledge")
 

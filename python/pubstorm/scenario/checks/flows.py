@@ -7,15 +7,21 @@ from collections.abc import Iterator
 
 from pubstorm.contract.template import STAMP_BYTES, Template, VariableKind
 from pubstorm.quantities import UnfitError, describe
+from pubstorm.scenario.amqp import BUILT_IN, AmqpClients, routed_name
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
-from pubstorm.scenario.fields import payload_texts, published_topic, subject
+from pubstorm.scenario.fields import VARIABLE, payload_texts, published_topic, subject
 from pubstorm.scenario.flows import DeclaredFlow, Publication
 from pubstorm.scenario.kafka import topic_of_kafka
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
 
-READERS = {"MQTT": published_topic, "NATS": subject, "Kafka": topic_of_kafka}
+READERS = {
+    "MQTT": published_topic,
+    "NATS": subject,
+    "Kafka": topic_of_kafka,
+    "AMQP": routed_name,
+}
 """Readers of names by the title of their protocol."""
 
 
@@ -28,19 +34,20 @@ def check_flows(scenario: Scenario) -> Iterator[Finding]:
         for key in missing:
             yield (*path, key), *unknown("population", getattr(flow, key), names)
         if not missing:
-            yield from _check_from(path, flow, scenario.populations[flow.of])
+            yield from _check_from(path, flow, scenario)
             yield from _check_to(path, flow, scenario)
 
 
-def _check_from(path: Path, flow: DeclaredFlow, publisher: Population) -> Iterator[Finding]:
+def _check_from(path: Path, flow: DeclaredFlow, scenario: Scenario) -> Iterator[Finding]:
     """Yields a flow without a publication, and publications without stamps."""
-    shares = publisher.differing.values()
+    publisher = scenario.populations[flow.of]
+    around, shares = scenario.around(publisher), publisher.differing.values()
     own = [*publisher.flows, *(each for share in shares for each in share.flows)]
-    found = [each for each in own if each.topic == flow.from_]
+    wanted, topics = scenario.names_of(flow)[0], [publisher.topic_of(each, around) for each in own]
+    found = [each for each, topic in zip(own, topics, strict=True) if topic == wanted]
     if not found:
-        topics = list(dict.fromkeys(each.topic for each in own))
-        yield (*path, "from"), *unknown(f"topic of {flow.of}", flow.from_, topics)
-    variables = Template.parse(flow.from_)
+        yield (*path, "from"), *unknown(f"topic of {flow.of}", flow.from_, [*dict.fromkeys(topics)])
+    variables = Template.parse(wanted)
     if variables.columns or variables.has(VariableKind.RECORDED):
         message = f"found {describe(flow.from_)}, allowed are {{n}}, ranges and choices"
         yield (*path, "from"), message, "the names of a flow follow from the number of the client"
@@ -73,13 +80,31 @@ def _check_to(path: Path, flow: DeclaredFlow, scenario: Scenario) -> Iterator[Fi
             message = f"found {describe(flow.to)}, allowed {unfit.allowed}"
             yield where, f"{message}, as {receiver.can.title} has it", unfit.hint
             return
-    given = {str(each) for each in Template.parse(flow.from_).variables}
-    for variable in Template.parse(flow.to).variables:
+    name, arrives = scenario.names_of(flow)
+    if isinstance(receiver, AmqpClients):
+        yield from _check_exchange(where, flow, receiver, scenario)
+    given = {str(each) for each in Template.parse(name).variables}
+    for variable in Template.parse(arrives).variables:
         if str(variable) not in given:
             allowed = ", ".join(sorted(given)) or "none"
             message = f"found {variable}, allowed are the variables of from: {allowed}"
             yield where, message, "nothing says which value the program writes there"
     yield from _check_place(path, flow, scenario)
+
+
+def _check_exchange(
+    where: Path, flow: DeclaredFlow, receiver: AmqpClients, scenario: Scenario
+) -> Iterator[Finding]:
+    """Yields an exchange that no client declares, and a virtual host that does not follow."""
+    around = scenario.around(receiver)
+    host, exchange, _ = receiver.named(flow.to, around).split("/", 2)
+    known = [*around.exchanges, *filter(None, BUILT_IN)]
+    if exchange and exchange not in known and not around.is_at_target:
+        yield where, *unknown("exchange", exchange, known)
+    if VARIABLE.search(host) and flow.to.count("/") < 2:
+        message = f"found {describe(flow.to)}, at clients in the virtual hosts {host}"
+        hint = f"write {host}/{exchange}/KEY: its variables are those of from"
+        yield where, f"{message}, needed is the virtual host in front", hint
 
 
 def _check_place(path: Path, flow: DeclaredFlow, scenario: Scenario) -> Iterator[Finding]:
@@ -94,8 +119,8 @@ def _check_place(path: Path, flow: DeclaredFlow, scenario: Scenario) -> Iterator
     is_same = (receiver.attached_to, count) == (publisher.attached_to, 1)
     names, own = receiver.can.names, publisher.can.names
     if is_same and names is not None and own is not None:
-        levels = names if own.separator == "/" else own
-        if flow.to == (flow.from_ if names == own else levels.twin(flow.from_)):
+        name, arrives = scenario.names_of(flow)
+        if names.twin(arrives) == own.twin(name):
             message = f"found {describe(flow.to)}, which the broker itself gives these messages"
             yield (*path, "to"), message, "leave the flow out"
 

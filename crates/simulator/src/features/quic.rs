@@ -1,6 +1,6 @@
 //! Connections over QUIC in simulated runs: how a case draws them, and what the server saw.
 
-use plan::{PlannedProtocol, PlannedTls, TlsVersion};
+use plan::{PlannedProtocol, PlannedTls, Population, TlsVersion};
 use testkit::Rng;
 
 use crate::case::Case;
@@ -74,15 +74,17 @@ fn weather(rng: &mut Rng, climate: Climate) -> DatagramWeather {
 /// Clients over QUIC have no handshake of TCP. Each has one of TLS, and resumes a session only if its
 /// population does.
 pub fn check(run: &Run, totals: &Totals) {
-    let targets = &run.plan().targets;
-    if !targets.iter().all(|target| target.quic) {
+    let plan = run.plan();
+    // A protocol with a port of its own has TCP there.
+    let is_over_quic = |population: &Population| {
+        plan.targets.iter().all(|each| each.quic && population.port_of(each) == each.port)
+    };
+    if !plan.populations.iter().all(is_over_quic) {
         return;
     }
     let own = run.snapshots.iter().flat_map(|snapshot| &snapshot.populations);
     assert_eq!(own.map(|own| own.connect_tcp.count()).sum::<u64>(), 0);
-    for (p, (population, counters)) in
-        run.plan().populations.iter().zip(&totals.counters).enumerate()
-    {
+    for (p, (population, counters)) in plan.populations.iter().zip(&totals.counters).enumerate() {
         let own = run.snapshots.iter().map(|snapshot| &snapshot.populations[p]);
         let times = own.fold((0, 0), |(full, resumed), own| {
             let (new_full, new_resumed) =

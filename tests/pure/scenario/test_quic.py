@@ -42,6 +42,18 @@ def test_quic_has_the_tls_of_populations() -> None:
     assert population.tls is not None and population.tls.ca is not None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        BASE.replace("ca: ca.crt", "ca: ca.crt, resume: 50%"),
+        STARTED.replace("clients: 10", "clients: 10, tls: {resume: 50%}"),
+    ],
+)
+def test_clients_over_quic_resume_sessions(text: str) -> None:
+    (population,) = plan_of(text).populations
+    assert population.tls is not None and population.tls.resume == 0.5
+
+
 def test_targets_over_tcp_and_quic_go_together() -> None:
     plan = plan_of(BASE.replace("quic://broker", "[mqtts://a, quic://b]"))
     assert [target.quic for target in plan.targets] == [False, True]
@@ -62,7 +74,6 @@ def test_a_broker_of_the_run_has_quic_when_it_is_asked_for() -> None:
         (BASE.replace("ca: ca.crt", "ciphers: HIGH"), "populations.device.tls.ciphers"),
         (BASE.replace("ca: ca.crt", 'max_version: "1.2"'), "populations.device.tls.max_version"),
         (BASE.replace("ca: ca.crt", "alpn: [mqtt]"), "populations.device.tls.alpn"),
-        (BASE.replace("ca: ca.crt", "resume: 50%"), "populations.device.tls.resume"),
         (BASE.replace("ca: ca.crt", "key_log: keys.txt"), "populations.device.tls.key_log"),
         (BASE.replace("tls: {ca: ca.crt}", "link: {delay: 5ms}"), "populations.device.link"),
         (

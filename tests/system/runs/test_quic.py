@@ -29,10 +29,13 @@ populations:
   aborting: {clients: 3, keep_alive: 1s, end: abort, will: {topic: "will/a{n}", qos: 1}}
   vanishing: {clients: 3, keep_alive: 1s, end: vanish, will: {topic: "will/v{n}", qos: 1}}
   polite: {clients: 3, keep_alive: 1s, will: {topic: "will/p{n}", qos: 1}}
+  resuming: {clients: 3, keep_alive: 1s, tls: {resume: 100%}}
+  returning: {clients: 3, keep_alive: 1s}
 stages:
   - connect: {timeout: 5s}
   - publish: 6s
-  - disconnect: {populations: [aborting, vanishing, polite]}
+  - disconnect: {populations: [aborting, vanishing, polite, resuming, returning]}
+  - connect: {name: return, populations: [resuming, returning]}
   - disconnect: {}
 clean_start: require
 defaults: off
@@ -54,6 +57,8 @@ def result(shared_run: Play) -> dict[str, Any]:
         ("aborting", CLIENTS, {}),
         ("vanishing", CLIENTS, {}),
         ("polite", CLIENTS, {}),
+        ("resuming", CLIENTS, {}),
+        ("returning", CLIENTS, {}),
     ],
 )
 def test_clients_over_quic_connect_and_end_with_the_outcomes_of_their_kind(
@@ -68,6 +73,17 @@ def test_each_message_over_quic_arrives_once(result: dict[str, Any]) -> None:
     assert pairs["sent_total"] == pairs["acked_total"] > 0
     assert pairs["expected_total"] == pairs["received_total"] == pairs["sent_total"]
     assert (pairs["lost_total"], pairs["duplicate_total"]) == (0, 0)
+
+
+@pytest.mark.parametrize(("name", "resumed"), [("resuming", CLIENTS), ("returning", 0)])
+def test_returns_over_quic_resume_sessions_where_it_is_asked_for(
+    result: dict[str, Any], name: str, resumed: int
+) -> None:
+    found, full = result["populations"][name], 2 * CLIENTS - resumed
+    assert (found["tls_full_total"], found["tls_resumed_total"]) == (full, resumed)
+    assert found["tls_resume_refused_total"] == 0
+    times = (found["connect_time_tls_full_us"], found["connect_time_tls_resumed_us"])
+    assert [each["count"] for each in times] == [full, resumed]
 
 
 def test_a_client_that_aborts_or_vanishes_leaves_a_will_and_one_that_leaves_does_not(

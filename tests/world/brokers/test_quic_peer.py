@@ -1,5 +1,5 @@
 """QUIC against a second implementation: Mochi with a listener of quic-go, in Go. The ready scenario
-ends with exact counts, and so do clients that leave in every way."""
+ends with exact counts, and so do clients that leave in every way and that resume sessions."""
 
 from __future__ import annotations
 
@@ -37,9 +37,12 @@ populations:
     tls: {ca: %(ca)s}
     subscriptions: [{topic: "pairs/{n}", qos: 2}]
     publications: [{topic: "pairs/{n}", rate: 20/s, qos: 2, size: 5kB}]
+  resuming: {clients: 3, keep_alive: 2s, tls: {ca: %(ca)s, resume: 100%%}}
 stages:
   - connect: {timeout: 5s}
   - publish: 6s
+  - disconnect: {populations: [resuming]}
+  - connect: {name: return, populations: [resuming]}
   - disconnect: {}
 defaults: off
 """
@@ -107,7 +110,10 @@ def test_outcomes_have_the_same_names_at_a_second_implementation(
         "idle": {"quic_idle_timeout": 3},
         "stranger": {"certificate_name": 3},
         "pairs": {},
+        "resuming": {},
     }
     pairs = populations["pairs"]
     assert pairs["sent_total"] == pairs["acked_total"] == pairs["received_total"] > 0
     assert (pairs["lost_total"], pairs["duplicate_total"]) == (0, 0)
+    handshakes = ("tls_full_total", "tls_resumed_total", "tls_resume_refused_total")
+    assert [populations["resuming"][each] for each in handshakes] == [3, 3, 0]

@@ -7,6 +7,7 @@ use plan::{Random, Reason, Secures};
 use super::{Client, ClientPhase, at, receive};
 use crate::context::Context;
 use crate::seam::{At, Opening, Polled, Request};
+use crate::setup::PopulationSetup;
 use crate::transport::tcp::TcpRoute;
 use crate::transport::tls::Who;
 use crate::transport::{Channel, Halt, Stream, WebSocket, proxy_header};
@@ -45,7 +46,9 @@ impl Client {
             return context.host.open(&route, self.index, self.link(context));
         }
         let quic = setup.populations[self.population()].quic.as_ref();
-        let identity = quic.and_then(|quic| quic.begin(Who { local: self.local, n, target }));
+        let chance = Random::new(setup.plan.seed, context.now_ns);
+        let who = Who { local: self.local, n, target };
+        let identity = quic.and_then(|quic| quic.begin(who, chance));
         context.host.open_quic(&route, self.index, identity.ok_or(Reason::TlsFailed)?)
     }
 
@@ -108,7 +111,7 @@ impl Client {
         let was_secure = self.is_secure();
         let secured = self.handshake(context, begins);
         self.end_handshakes(context, was_secure);
-        self.count_handshake(context);
+        self.count_handshake(context, was_secure);
         self.count_frames(context);
         match secured {
             Ok(()) => self.greet(context),
@@ -134,24 +137,35 @@ impl Client {
         self.stream.as_mut().map_or(Ok(()), |stream| stream.handshake(&mut context.framing))
     }
 
-    /// Counts the handshake of TLS when it has ended.
-    fn count_handshake(&mut self, context: &mut Context) {
+    /// Counts the handshake of TLS or QUIC when it has ended. `was_secure`: it had ended before.
+    fn count_handshake(&mut self, context: &mut Context, was_secure: bool) {
         let (population, local) = (self.population(), self.local);
         let counters = &mut context.tally.populations[population].counters;
-        let tls = context.setup.populations[population].tls.as_ref();
-        if let (Some(tls), Some(stream)) = (tls, &mut self.stream) {
+        let PopulationSetup { tls, quic, .. } = &context.setup.populations[population];
+        let Some(stream) = &mut self.stream else { return };
+        if let Some(quic) = quic.as_ref().filter(|_| stream.is_quic()) {
+            if stream.is_secure() && !was_secure {
+                quic.handshake_end(local).count(counters);
+            }
+        } else if let Some(tls) = tls {
             tls.count(stream, local, counters);
         }
     }
 
-    /// Records the time from the start of TCP to CONNACK by the kind of handshake.
+    /// Records the time from the start of the attempt to CONNACK by the end of the handshake.
     pub(super) fn took(&self, context: &mut Context, took_ns: i64) {
-        let population = self.population();
+        let (population, local) = (self.population(), self.local);
         let tally = &mut context.tally.populations[population];
-        let tls = context.setup.populations[population].tls.as_ref();
-        if let (Some(tls), Some(ssl)) = (tls, self.stream.as_ref().and_then(Stream::ssl)) {
-            tls.connect_time(ssl, tally).record(took_ns);
-        }
+        let PopulationSetup { tls, quic, .. } = &context.setup.populations[population];
+        let Some(stream) = &self.stream else { return };
+        let end = if let Some(quic) = quic.as_ref().filter(|_| stream.is_quic()) {
+            quic.handshake_end(local)
+        } else if let (Some(tls), Some(ssl)) = (tls, stream.ssl()) {
+            tls.handshake_end(ssl, local)
+        } else {
+            return;
+        };
+        end.connect_time(tally).record(took_ns);
     }
 
     /// Keeps the session of TLS of a connection that ends, if the client resumes sessions.

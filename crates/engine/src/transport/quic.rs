@@ -5,6 +5,7 @@ pub mod hub;
 pub mod reasons;
 pub mod security;
 pub mod sockets;
+mod tickets;
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -21,6 +21,7 @@ use plan::{Counters, Plan, Psk, Random, Shard, Template, TlsVersion};
 use resumption::TlsSessions;
 
 use certificates::{CertificateFiles, Certificates};
+pub use handshake::HandshakeEnd;
 pub use psk::PskError;
 
 /// Separates the draws of offered sessions from others of the plan's seed.
@@ -231,7 +232,7 @@ impl Tls {
             }
         }
         if let Some(Resumption { share, sessions }) = &self.resumption {
-            let wants = || chance.of(RESUMPTION).of(who.n).unit() < *share;
+            let wants = || wants_to_resume(chance, who.n, *share);
             sessions.borrow_mut().offer(&mut ssl, who.local as usize, wants).ok()?;
         }
         Some(ssl)
@@ -256,6 +257,11 @@ impl Tls {
         }
         Ok(ssl)
     }
+}
+
+/// Draws if a connection of client `n` offers a session, which a share of them does.
+pub fn wants_to_resume(chance: Random, n: u64, share: f64) -> bool {
+    chance.of(RESUMPTION).of(n).unit() < share
 }
 
 /// Settings of all clients of a population, for many connections that are mostly idle.

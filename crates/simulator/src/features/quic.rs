@@ -1,6 +1,6 @@
 //! Connections over QUIC in simulated runs: how a case draws them, and what the server saw.
 
-use plan::{PlannedProtocol, PlannedTls, TlsVersion};
+use plan::{PlannedProtocol, PlannedTls, Population, TlsVersion};
 use testkit::Rng;
 
 use crate::case::Case;
@@ -19,7 +19,7 @@ pub fn draw(case: &mut Case, seed: u64) {
         (target.tls, target.quic, target.websocket) = (true, true, None);
     }
     for population in &mut case.plan.populations {
-        population.tls = Some(unverified());
+        population.tls = Some(PlannedTls { resume: rng.pick(&[0.0, 0.5, 1.0]), ..unverified() });
         population.link.clear();
     }
     case.weather.datagrams = weather(&mut rng, case.climate);
@@ -71,12 +71,32 @@ fn weather(rng: &mut Rng, climate: Climate) -> DatagramWeather {
     }
 }
 
-/// Clients over QUIC have no handshake of TCP.
-pub fn check(run: &Run, _: &Totals) {
-    let targets = &run.plan().targets;
-    if !targets.iter().all(|target| target.quic) {
+/// Clients over QUIC have no handshake of TCP. Each has one of TLS, and resumes a session only if its
+/// population does.
+pub fn check(run: &Run, totals: &Totals) {
+    let plan = run.plan();
+    // A protocol with a port of its own has TCP there.
+    let is_over_quic = |population: &Population| {
+        plan.targets.iter().all(|each| each.quic && population.port_of(each) == each.port)
+    };
+    if !plan.populations.iter().all(is_over_quic) {
         return;
     }
-    let populations = run.snapshots.iter().flat_map(|snapshot| &snapshot.populations);
-    assert_eq!(populations.map(|own| own.connect_tcp.count()).sum::<u64>(), 0);
+    let own = run.snapshots.iter().flat_map(|snapshot| &snapshot.populations);
+    assert_eq!(own.map(|own| own.connect_tcp.count()).sum::<u64>(), 0);
+    for (p, (population, counters)) in plan.populations.iter().zip(&totals.counters).enumerate() {
+        let own = run.snapshots.iter().map(|snapshot| &snapshot.populations[p]);
+        let times = own.fold((0, 0), |(full, resumed), own| {
+            let (new_full, new_resumed) =
+                (&own.connect_time_tls_full, &own.connect_time_tls_resumed);
+            (full + new_full.count(), resumed + new_resumed.count())
+        });
+        let (full, resumed) = (counters.tls_full_total, counters.tls_resumed_total);
+        let what = format!("{}: {full} full, {resumed} resumed, {times:?}", population.name);
+        assert_eq!(times.0 + times.1, counters.connected_total, "{what}");
+        assert!(times.0 <= full && times.1 <= resumed, "{what}");
+        assert!(counters.tls_resume_refused_total <= full, "{what}");
+        let resumes = population.tls.as_ref().is_some_and(|tls| tls.resume > 0.0);
+        assert!(resumes || resumed + counters.tls_resume_refused_total == 0, "{what}");
+    }
 }

@@ -411,7 +411,7 @@ def check_websocket(scenario: Scenario) -> Iterator[Finding]:
 
 
 NOT_OVER_QUIC = (
-    *("psk", "ciphers", "suites", "groups", "alpn", "resume"),
+    *("psk", "ciphers", "suites", "groups", "alpn"),
     *("passphrase", "reread", "key_log"),
 )
 """Settings of TLS that OpenSSL has, and our QUIC does not."""

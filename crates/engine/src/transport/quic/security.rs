@@ -8,17 +8,18 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plan::{Plan, PlannedTls, Population, Shard, Template, TlsVersion};
+use plan::{Plan, PlannedTls, Population, Random, Shard, Template, TlsVersion};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{ClientConfig, NoneTokenStore, TransportConfig, VarInt};
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use crate::transport::tls::Who;
+use super::tickets::ClientTicket;
+use crate::transport::tls::{HandshakeEnd, Who, wants_to_resume};
 
 /// Name of MQTT in the handshake.
 const ALPN: &[u8] = b"mqtt";
@@ -67,6 +68,7 @@ pub enum QuicError {
 pub struct Quic {
     /// Settings of all clients; with certificates of their own without one.
     settings: rustls::ClientConfig,
+    verifier: Arc<dyn ServerCertVerifier>,
     shared: ClientConfig,
     transport: Arc<TransportConfig>,
     /// Index of the first of its targets.
@@ -75,7 +77,8 @@ pub struct Quic {
     hosts: Vec<String>,
     /// Name that the certificate must have; `None`: the host.
     server_name: Option<Template>,
-    own: Option<OwnCertificates>,
+    /// Settings of each client; `None`: all clients have the same.
+    own: Option<OwnSettings>,
 }
 
 /// Identity of a client, and the name that it expects.
@@ -86,12 +89,26 @@ pub struct QuicIdentity<'a> {
     pub name: Cow<'a, str>,
 }
 
-/// Certificates of clients that have one each, loaded at the first connection.
+/// Settings of clients that have certificates or sessions of their own, made at the first
+/// connection of each.
+struct OwnSettings {
+    certificates: Option<OwnCertificates>,
+    /// Share of the connections that offer a session.
+    resume: f64,
+    /// By local index of the client.
+    clients: Vec<OnceCell<ClientSettings>>,
+}
+
+struct ClientSettings {
+    config: ClientConfig,
+    /// `None`: the client resumes no sessions.
+    ticket: Option<Arc<ClientTicket>>,
+}
+
+/// Files of certificates of clients that have one each.
 struct OwnCertificates {
     certificate: Template,
     key: Template,
-    /// By local index of the client.
-    loaded: Vec<OnceCell<ClientConfig>>,
     /// A failure to load a client's file has been logged.
     logged: Cell<bool>,
 }
@@ -122,12 +139,12 @@ impl Quic {
         let (Some(tls), true) = (&population.tls, targets.iter().any(|target| target.quic)) else {
             return Ok(None);
         };
-        let base = unauthenticated(tls)?;
+        let verifier = verifier(tls)?;
+        let mut settings = unauthenticated(tls, verifier.clone())?;
         let transport = Arc::new(windows(population));
         let share = shard.share(population.clients);
         let numbers = (0..share).map(|local| population.first + u64::from(shard.global(local)));
-        let mut settings = base.clone();
-        let own = match (&tls.certificate, &tls.key) {
+        let certificates = match (&tls.certificate, &tls.key) {
             (None, None) => None,
             (None, Some(_)) => return Err(QuicError::Setting("a key without a certificate")),
             (Some(certificate), key) => {
@@ -135,9 +152,14 @@ impl Quic {
                 OwnCertificates::of(certificate.clone(), key, numbers, &mut settings)?
             }
         };
+        let own = (certificates.is_some() || tls.resume > 0.0).then(|| {
+            let clients = (0..share).map(|_| OnceCell::new()).collect();
+            OwnSettings { certificates, resume: tls.resume, clients }
+        });
         Ok(Some(Self {
             shared: config(settings.clone(), &transport)?,
             settings,
+            verifier,
             transport,
             first_target: population.at.first,
             hosts: targets.iter().map(|target| target.peer_name().to_owned()).collect(),
@@ -147,21 +169,58 @@ impl Quic {
     }
 
     /// Identity for a new connection of a client; `None` if its certificate cannot be loaded,
-    /// which is logged the first time.
-    pub fn begin(&self, who: Who) -> Option<QuicIdentity<'_>> {
+    /// which is logged the first time. `chance` decides if the client offers a session.
+    pub fn begin(&self, who: Who, chance: Random) -> Option<QuicIdentity<'_>> {
         let config = match &self.own {
             None => self.shared.clone(),
-            Some(own) => match own.config(self, who) {
-                Ok(config) => config,
-                Err(error) => {
-                    own.log(&error);
-                    return None;
-                }
-            },
+            Some(own) => own.begin(self, who, chance)?,
         };
         let host = &self.hosts[who.target - self.first_target];
         let own = self.server_name.as_ref().map(|name| Cow::from(name.text(who.n, 0)));
         Some(QuicIdentity { config, name: own.unwrap_or(Cow::from(host)) })
+    }
+
+    /// End of the handshake of a client's last connection, which has ended well.
+    pub fn handshake_end(&self, local: u32) -> HandshakeEnd {
+        let client = self.own.as_ref().and_then(|own| own.clients[local as usize].get());
+        let ticket = client.and_then(|client| client.ticket.as_ref());
+        ticket.map_or(HandshakeEnd::Full, |ticket| ticket.end())
+    }
+}
+
+impl OwnSettings {
+    fn begin(&self, quic: &Quic, who: Who, chance: Random) -> Option<ClientConfig> {
+        let place = &self.clients[who.local as usize];
+        let client = match place.get() {
+            Some(client) => client,
+            None => match self.client(quic, who.n) {
+                Ok(client) => place.get_or_init(|| client),
+                Err(error) => {
+                    self.certificates.as_ref().inspect(|own| own.log(&error));
+                    return None;
+                }
+            },
+        };
+        if let Some(ticket) = &client.ticket {
+            ticket.begin(wants_to_resume(chance, who.n, self.resume));
+        }
+        Some(client.config.clone())
+    }
+
+    fn client(&self, quic: &Quic, n: u64) -> Result<ClientSettings, QuicError> {
+        let mut settings = quic.settings.clone();
+        if let Some(OwnCertificates { certificate, key, .. }) = &self.certificates {
+            let path = certificate.text(n, 0);
+            let pair = credential(path.as_ref(), key.text(n, 0).as_ref())?;
+            authenticate(&mut settings, path.as_ref(), pair)?;
+        }
+        let ticket =
+            (self.resume > 0.0).then(|| Arc::new(ClientTicket::new(quic.verifier.clone())));
+        if let Some(ticket) = &ticket {
+            settings.dangerous().set_certificate_verifier(ticket.clone());
+            settings.resumption = Resumption::store(ticket.clone());
+        }
+        Ok(ClientSettings { config: config(settings, &quic.transport)?, ticket })
     }
 }
 
@@ -180,28 +239,13 @@ impl OwnCertificates {
             authenticate(settings, path.as_ref(), pair)?;
             return Ok(None);
         }
-        let mut loaded = Vec::new();
         for n in numbers {
             for path in [certificate.text(n, 0), key.text(n, 0)] {
                 fs::metadata(&path)
                     .map_err(|error| QuicError::Read { path: path.into(), error })?;
             }
-            loaded.push(OnceCell::new());
         }
-        Ok(Some(Self { certificate, key, loaded, logged: Cell::new(false) }))
-    }
-
-    fn config(&self, quic: &Quic, who: Who) -> Result<ClientConfig, QuicError> {
-        let place = &self.loaded[who.local as usize];
-        if let Some(config) = place.get() {
-            return Ok(config.clone());
-        }
-        let path = self.certificate.text(who.n, 0);
-        let pair = credential(path.as_ref(), self.key.text(who.n, 0).as_ref())?;
-        let mut settings = quic.settings.clone();
-        authenticate(&mut settings, path.as_ref(), pair)?;
-        let config = config(settings, &quic.transport)?;
-        Ok(place.get_or_init(|| config).clone())
+        Ok(Some(Self { certificate, key, logged: Cell::new(false) }))
     }
 
     fn log(&self, error: &QuicError) {
@@ -213,7 +257,10 @@ impl OwnCertificates {
 }
 
 /// Settings of the handshake without an identity of the client.
-fn unauthenticated(tls: &PlannedTls) -> Result<rustls::ClientConfig, QuicError> {
+fn unauthenticated(
+    tls: &PlannedTls,
+    verifier: Arc<dyn ServerCertVerifier>,
+) -> Result<rustls::ClientConfig, QuicError> {
     let wrong = [
         (tls.psk.is_some(), "pre-shared keys"),
         (tls.max_version < TlsVersion::Tls13, "TLS 1.2 as the highest version"),
@@ -221,7 +268,6 @@ fn unauthenticated(tls: &PlannedTls) -> Result<rustls::ClientConfig, QuicError> 
         (!tls.suites.is_empty(), "suites"),
         (!tls.groups.is_empty(), "groups"),
         (!tls.alpn.is_empty(), "protocols for ALPN"),
-        (tls.resume > 0.0, "sessions that are resumed"),
         (tls.passphrase.is_some(), "encrypted keys"),
         (tls.reread, "certificates that are read again"),
         (tls.key_log.is_some(), "a log of keys"),
@@ -230,14 +276,6 @@ fn unauthenticated(tls: &PlannedTls) -> Result<rustls::ClientConfig, QuicError> 
         return Err(QuicError::Setting(setting));
     }
     let provider = Arc::new(ring::default_provider());
-    let verifier: Arc<dyn ServerCertVerifier> = if tls.verify {
-        let roots = Arc::new(roots(tls)?);
-        WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
-            .build()
-            .map_err(fault)?
-    } else {
-        Arc::new(Unverified(provider.clone()))
-    };
     let mut settings = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(fault)?
@@ -245,8 +283,19 @@ fn unauthenticated(tls: &PlannedTls) -> Result<rustls::ClientConfig, QuicError> 
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     settings.alpn_protocols = vec![ALPN.to_vec()];
-    settings.resumption = rustls::client::Resumption::disabled();
+    settings.resumption = Resumption::disabled();
     Ok(settings)
+}
+
+/// Verifier of the broker's certificate for all clients.
+fn verifier(tls: &PlannedTls) -> Result<Arc<dyn ServerCertVerifier>, QuicError> {
+    let provider = Arc::new(ring::default_provider());
+    if !tls.verify {
+        return Ok(Arc::new(Unverified(provider)));
+    }
+    let roots = Arc::new(roots(tls)?);
+    let builder = WebPkiServerVerifier::builder_with_provider(roots, provider);
+    Ok(builder.build().map_err(fault)?)
 }
 
 /// Gives settings the identity of a client.

@@ -6,39 +6,56 @@ use plan::{Counters, Histogram, PopulationSnapshot};
 use super::{Certificates, Identity, Resumption, Tls, Who};
 use crate::transport::{Channel, Secured, Stream};
 
+/// End of a handshake that has ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandshakeEnd {
+    /// The client had offered no session.
+    Full,
+    /// The handshake was full, though the client had offered a session.
+    Refused,
+    /// The broker has resumed a session.
+    Resumed,
+}
+
+impl HandshakeEnd {
+    /// Counts the handshake.
+    pub const fn count(self, counters: &mut Counters) {
+        match self {
+            Self::Full | Self::Refused => counters.tls_full_total += 1,
+            Self::Resumed => counters.tls_resumed_total += 1,
+        }
+        counters.tls_resume_refused_total += matches!(self, Self::Refused) as u64;
+    }
+
+    /// Connect times of connections with a handshake like this one.
+    pub const fn connect_time(self, tally: &mut PopulationSnapshot) -> &mut Histogram {
+        match self {
+            Self::Full | Self::Refused => &mut tally.connect_time_tls_full,
+            Self::Resumed => &mut tally.connect_time_tls_resumed,
+        }
+    }
+}
+
 impl Tls {
     /// Counts the handshake of a client's connection, once, when it has ended well.
     pub fn count(&self, stream: &mut Stream, local: u32, counters: &mut Counters) {
         let Some(ssl) = stream.secured_mut().and_then(Secured::takes_handshake) else { return };
-        if self.is_resumed(ssl) {
-            counters.tls_resumed_total += 1;
-        } else {
-            let sessions = self.resumption.as_ref().map(|resumption| resumption.sessions.borrow());
-            let has_offered = sessions.is_some_and(|sessions| sessions.has_offered(local as usize));
-            counters.tls_full_total += 1;
-            counters.tls_resume_refused_total += u64::from(has_offered);
-        }
+        self.handshake_end(ssl, local).count(counters);
         let is_ignored = self.offers_protocols && ssl.selected_alpn_protocol().is_none();
         counters.tls_alpn_ignored_total += u64::from(is_ignored);
     }
 
-    /// Connect times of connections with a handshake like this one.
-    pub fn connect_time<'a>(
-        &self,
-        ssl: &SslRef,
-        tally: &'a mut PopulationSnapshot,
-    ) -> &'a mut Histogram {
-        if self.is_resumed(ssl) {
-            &mut tally.connect_time_tls_resumed
-        } else {
-            &mut tally.connect_time_tls_full
+    /// End of the handshake of a client's last connection, which has ended well. OpenSSL says of a
+    /// pre-shared key of TLS 1.3 too that a session is resumed.
+    pub fn handshake_end(&self, ssl: &SslRef, local: u32) -> HandshakeEnd {
+        if ssl.session_reused() && !matches!(self.identity, Identity::Psk(_)) {
+            return HandshakeEnd::Resumed;
         }
-    }
-
-    /// Returns `true` if the broker has resumed a session. OpenSSL says so of a pre-shared key of
-    /// TLS 1.3, too.
-    fn is_resumed(&self, ssl: &SslRef) -> bool {
-        ssl.session_reused() && !matches!(self.identity, Identity::Psk(_))
+        let sessions = self.resumption.as_ref().map(|resumption| resumption.sessions.borrow());
+        match sessions {
+            Some(sessions) if sessions.has_offered(local as usize) => HandshakeEnd::Refused,
+            _ => HandshakeEnd::Full,
+        }
     }
 
     /// Keeps the session of a client's connection that ends.
@@ -77,6 +94,11 @@ impl Stream {
     /// The state of OpenSSL; `None` without TLS.
     pub fn ssl(&self) -> Option<&SslRef> {
         self.channel().secured().map(|secured| secured.stream.ssl())
+    }
+
+    /// Returns `true` for a stream of QUIC.
+    pub fn is_quic(&self) -> bool {
+        self.channel().quic().is_some()
     }
 
     /// Returns `true` once TCP is established, over its link if there is one; never with QUIC.

@@ -1,7 +1,7 @@
 //! The hub in virtual time: exact bytes over a bad link, reasons of ends, and connections that do
 //! not delay each other.
 
-use plan::{Plan, PlannedTls, Reason, Shard, TlsVersion};
+use plan::{Plan, PlannedTls, Random, Reason, Shard, TlsVersion};
 use quinn_proto::{ConnectionError, ConnectionHandle};
 use testkit::{for_each_seed, plans};
 
@@ -10,7 +10,7 @@ use super::link::{Behaviour, Faults, SERVER, World, tls};
 use crate::transport::Halt;
 use crate::transport::quic::security::Quic;
 use crate::transport::tcp::TcpRoute;
-use crate::transport::tls::Who;
+use crate::transport::tls::{HandshakeEnd, Who};
 
 #[allow(dead_code, reason = "the tests of the program use more of it")]
 #[path = "../../../../tests/support/certificates.rs"]
@@ -72,7 +72,10 @@ fn quic(settings: PlannedTls) -> Quic {
 fn open(world: &mut World, quic: &Quic, client: u32) -> ConnectionHandle {
     let route = TcpRoute { target: SERVER, source: None, receive_buffer: None };
     let who = Who { local: client, n: u64::from(client), target: 0 };
-    world.hub.open(&route, client, quic.begin(who).unwrap()).unwrap()
+    world
+        .hub
+        .open(&route, client, quic.begin(who, Random::new(1, u64::from(client))).unwrap())
+        .unwrap()
 }
 
 fn world(seed: u64, faults: Faults, behaviour: Behaviour, keys: &Keys) -> World {
@@ -266,4 +269,52 @@ fn an_abort_closes_with_a_code_and_a_silent_client_sends_nothing() {
     let until_ns = world.link.borrow().now_ns + 3_000_000_000;
     while world.turn(until_ns) {}
     assert_eq!(world.link.borrow().sent[1], sent);
+}
+
+/// Ends the handshake of a new connection of client 0, has an echo of it, which comes behind the
+/// ticket, and leaves. Returns the end of the handshake.
+fn visit(world: &mut World, quic: &Quic) -> HandshakeEnd {
+    let handle = open(world, quic, 0);
+    assert!(world.until(|world| world.hub.handshake(handle).is_ok()));
+    let end = quic.handshake_end(0);
+    let mut echo = Vec::new();
+    world.hub.write(handle, b"x", false).unwrap();
+    assert!(world.until(|world| {
+        read(world, handle, &mut echo);
+        !echo.is_empty()
+    }));
+    world.hub.finish(handle);
+    world.hub.release(handle);
+    assert!(world.until(|world| !world.hub.lingers()));
+    end
+}
+
+#[test]
+fn a_client_that_resumes_offers_its_last_session_once_and_the_server_decides() {
+    use HandshakeEnd::{Full, Refused, Resumed};
+    let keys = Keys::new();
+    let issued = keys.issue();
+    let server = || tls(&issued.certificate_pem(), &issued.key_pem(), "mqtt");
+    let without = |tickets| {
+        let mut server = server();
+        server.send_tls13_tickets = tickets;
+        server
+    };
+    for (resume, verify, server, expected) in [
+        (0.0, true, server(), [Full, Full, Full]),
+        (1.0, true, server(), [Full, Resumed, Resumed]),
+        (1.0, false, server(), [Full, Resumed, Resumed]),
+        (1.0, true, without(0), [Full, Full, Full]),
+    ] {
+        let quic = quic(PlannedTls { resume, verify, ..keys.settings() });
+        let mut world = World::new(1, GOOD, Behaviour::Echo, (server, 0));
+        let found = [(); 3].map(|()| visit(&mut world, &quic));
+        assert_eq!(found, expected, "{resume} {verify}");
+    }
+    // A server that has lost its sessions refuses the one that a client offers.
+    let quic = quic(PlannedTls { resume: 1.0, ..keys.settings() });
+    let mut world = World::new(1, GOOD, Behaviour::Echo, (server(), 0));
+    assert_eq!(visit(&mut world, &quic), Full);
+    let mut world = World::new(2, GOOD, Behaviour::Echo, (server(), 0));
+    assert_eq!([(); 2].map(|()| visit(&mut world, &quic)), [Refused, Resumed]);
 }

@@ -165,7 +165,10 @@ impl Expectations {
         let publisher = topic.and_then(|topic| setup.unstamped_publisher(to, target, topic));
         let will = topic.and_then(|topic| {
             let owner = setup.owner_of_will(to, topic)?;
-            let is_will = |publisher| setup.is_will(owner, publisher, topic, payload);
+            let is_will = |publisher| {
+                let name = setup.name_for(publisher, to, topic);
+                name.is_some_and(|name| setup.is_will(owner, publisher, &name, payload))
+            };
             publisher.is_none_or(is_will).then_some(owner)
         });
         let (Some(from), Some(topic)) = (will.or(publisher), topic) else {
@@ -202,7 +205,8 @@ impl Expectations {
         flow.counters.expected_total += unexpected;
         flow.counters.wills_received_total += 1;
         flow.counters.wills_expected_total += unexpected;
-        if let Some(due_ns) = self.wills.known_ns(topic) {
+        let name = setup.name_for(from, to, topic);
+        if let Some(due_ns) = name.and_then(|name| self.wills.known_ns(&name)) {
             flow.will_latency.record(now_ns.cast_signed() - due_ns.cast_signed());
         }
     }

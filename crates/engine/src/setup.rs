@@ -1,6 +1,7 @@
 //! The plan prepared for one agent: its clients, their publications and their targets, with all
 //! names resolved. Nothing changes after the start.
 
+use std::borrow::Cow;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -312,14 +313,21 @@ impl Setup {
         u32::MAX - (group * self.addresses.len() + place) as u32
     }
 
+    /// The name in the rule of population `from` of a message whose topic population `to` has read;
+    /// `None` if no broker gives a message both names.
+    pub fn name_for<'a>(&self, from: usize, to: usize, topic: &'a str) -> Option<Cow<'a, str>> {
+        let [from, to] = [from, to].map(|p| self.plan.populations[p].capabilities().names);
+        to.name_in(from, topic)
+    }
+
     /// The population whose unstamped publication has this topic, if population `to` can receive
     /// it at this target.
     pub fn unstamped_publisher(&self, to: usize, target: usize, topic: &str) -> Option<usize> {
-        let Capabilities { names, joins_targets, .. } = *self.plan.populations[to].capabilities();
+        let Capabilities { joins_targets, .. } = *self.plan.populations[to].capabilities();
         self.plan.populations.iter().enumerate().position(|(p, from)| {
-            from.capabilities().names == names
-                && (joins_targets || from.at.has(target))
-                && self.unstamped(p, topic).next().is_some()
+            let publishes = |name: Cow<'_, str>| self.unstamped(p, &name).next().is_some();
+            (joins_targets || from.at.has(target))
+                && self.name_for(p, to, topic).is_some_and(publishes)
         })
     }
 
@@ -327,14 +335,14 @@ impl Setup {
     /// with a client whose will has the topic. Clients of several populations may have the same
     /// topic.
     pub fn owner_of_will(&self, to: usize, topic: &str) -> Option<usize> {
-        let names = self.plan.populations[to].capabilities().names;
-        let owns =
-            |from: &Population| from.capabilities().names == names && from.has_will_on(topic);
-        self.plan.populations.iter().position(owns)
+        self.plan.populations.iter().enumerate().position(|(p, from)| {
+            self.name_for(p, to, topic).is_some_and(|name| from.has_will_on(&name))
+        })
     }
 
     /// Returns `true` if a message without a stamp is a will and no message of a population that
-    /// publishes on the topic too: its payload is that of a will, and of no publication.
+    /// publishes on the topic too, in its own rule: its payload is that of a will, and of no
+    /// publication.
     pub fn is_will(&self, owner: usize, publisher: usize, topic: &str, payload: &[u8]) -> bool {
         let text = str::from_utf8(payload).ok();
         let will = self.plan.populations[owner].will();

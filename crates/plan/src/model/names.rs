@@ -1,5 +1,7 @@
 //! Rules by which filters match the names of messages, as data.
 
+use std::borrow::Cow;
+
 /// Rule by which filters match names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
@@ -149,6 +151,15 @@ impl Names {
             let rest = levels.join(other.separator.encode_utf8(&mut [0; 4]));
             is_possible.then(|| (twin, front + &rest))
         })
+    }
+
+    /// A name of this rule in the other one; `None` if no broker gives a message both names.
+    #[must_use]
+    pub fn name_in(self, other: Self, name: &str) -> Option<Cow<'_, str>> {
+        if self == other {
+            return Some(Cow::Borrowed(name));
+        }
+        self.twins_of(name).find(|(twin, _)| *twin == other).map(|(_, name)| Cow::Owned(name))
     }
 
     /// Bytes of the longest name or filter.

@@ -7,16 +7,22 @@ use crate::case::Case;
 use crate::course::Run;
 use crate::totals::Totals;
 
-/// Draws numbers of messages, apart from the other draws.
+/// Draws numbers of messages, apart from the other draws: for stages that no client joins or leaves
+/// by a change, which the controller refuses there. Each agent ends such a stage by itself, so that
+/// some would make the change and others not.
 pub fn draw(case: &mut Case, seed: u64) {
     let mut rng = Rng::new(seed ^ 0x0c00_4715);
-    for stage in &mut case.plan.stages {
+    let Case { plan, changes: beyond, .. } = case;
+    for (index, stage) in plan.stages.iter_mut().enumerate() {
         let populations = stage.populations.len();
-        if let Action::Publish { messages, .. } = &mut stage.action
+        let moved = beyond.iter().any(|change| change.0 == index && change.3.moves_clients());
+        if let Action::Publish { messages, changes, .. } = &mut stage.action
             && rng.chance(25)
         {
             let most = rng.pick(&[3, 40, 1000]);
-            *messages = Some((0..populations).map(|_| rng.below(most) as u64).collect());
+            let numbers = (0..populations).map(|_| rng.below(most) as u64).collect();
+            let is_moved = moved || changes.iter().any(|change| change.action.moves_clients());
+            *messages = (!is_moved).then_some(numbers);
         }
     }
 }

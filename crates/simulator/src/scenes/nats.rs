@@ -212,3 +212,32 @@ fn a_slow_consumer_is_cut_off_by_the_server() {
     assert!(of(Reason::ResetByBroker) > 0, "{outcomes:?}");
     assert!(of(Reason::ResetByBroker) + of(Reason::SlowConsumer) <= slow, "{outcomes:?}");
 }
+
+#[test]
+fn subscribers_of_one_server_receive_wills_and_texts_of_mqtt() {
+    let mut device = plans::population("device", 2);
+    device.publications = vec![publication("state/{n}", 1, 100 * MS)];
+    device.publications[0].payload = Payload::Text { template: template("on"), is_json: false };
+    device.end = plan::End::Abort;
+    if let plan::PlannedProtocol::Mqtt(mqtt) = &mut device.protocol {
+        mqtt.will = Some(Box::new(plan::PlannedWill {
+            topic: template("will/0/{n}"),
+            payload: template("gone"),
+            qos: 1,
+            retain: false,
+            properties: Vec::new(),
+        }));
+    }
+    // The device leaves in a change of the stage, so that its will is expected of all readers.
+    let mut case = case(vec![device, clients("reader", 3, &[">"])], S, Weather::fair());
+    case.plan.targets.iter_mut().for_each(as_server);
+    let leaves = plan::ChangeAction::Remove { clients: 2, over_ns: 0 };
+    case.changes = vec![(1, S / 2, 0, leaves)];
+    let run = Run::play(case, 1, 1, Peer::new(Broker::new(Script::reliable())));
+    let totals = Totals::of(&run);
+    let (flow, sent) = (totals.flow(0, 1), totals.counters[0].sent_total.cast_signed());
+    assert!(sent > 0);
+    assert_eq!((flow.wills_expected_total, flow.wills_received_total), (6, 6));
+    assert_eq!((flow.expected_total, flow.received_total), (3 * sent + 6, 3 * sent + 6));
+    assert_eq!(totals.counters[1].unstamped_total + totals.counters[1].foreign_total, 0);
+}

@@ -24,7 +24,7 @@ use self::zmtp::{ZmtpClient, ZmtpSetup};
 pub use self::cause::{Broken, Cause};
 pub use self::login::{Exchanges, Login, nonce};
 pub use self::protocol::{
-    Accepted, Answer, At, Buffers, Cut, Event, Goodbye, Hold, Notice, Opening, Outgoing,
+    Accepted, Answer, At, Buffers, Cut, Event, FirstBytes, Goodbye, Hold, Notice, Outgoing,
     OwnMessage, Polled, Protocol, Refusals, Request, Resend, Resent, Side, Step, Timeout,
 };
 pub use self::received::Response;

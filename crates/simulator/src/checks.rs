@@ -141,7 +141,7 @@ fn phases_add_up(run: &Run, totals: &Totals) {
         let (accept, subscribe) = (sums(|p| &p.connect_accept), sums(|p| &p.connect_subscribe));
         let whole = sums(|p| &p.connect_time);
         assert_eq!((accept.0, whole.0), (counters.connected_total, counters.connected_total));
-        // A connection over QUIC has no phase of TCP. Where some are, either phase may be the first.
+        // A connection over QUIC has no phase of TCP. Either phase may be the first.
         let over_quic = run.plan().targets.iter().filter(|target| target.quic).count();
         let (first, has_tcp) = (tcp.0.max(tls.0), over_quic < run.plan().targets.len());
         assert!(tls.0 <= tcp.0 || over_quic > 0, "{tls:?} {tcp:?}");

@@ -232,23 +232,6 @@ fn whole_plans_keep_every_invariant_whatever_goes_wrong() {
 }
 
 #[test]
-fn the_same_seed_plays_the_same_run() {
-    let is_over_quic = |run: &Run| run.plan().targets.iter().all(|target| target.quic);
-    let mut over_quic = 0;
-    for_each_seed(0..40, |seed| {
-        let [first, second] = [play(seed), play(seed)];
-        over_quic += usize::from(is_over_quic(&first));
-        assert_eq!(first.summary(), second.summary());
-        let [first, second] = [first, second].map(|run| {
-            let snapshots = run.snapshots.iter().map(|one| serde_json::to_string(one).unwrap());
-            snapshots.collect::<Vec<_>>()
-        });
-        assert!(first == second, "the snapshots differ");
-    });
-    assert!(over_quic > 2, "{over_quic} runs over QUIC");
-}
-
-#[test]
 fn a_run_of_thirty_days_keeps_every_timer() {
     const DAYS: u64 = 30;
     let minute_ns = 60 * S;

@@ -1,5 +1,5 @@
 //! Reads payloads. Fields that this crate has no use for are passed over; every length is checked
-//! against the bytes that are there.
+//! against the bytes of the payload.
 
 /// Name of the metric with the number of a connection (tck-id-topics-nbirth-bdseq-included).
 pub const BD_SEQ: &str = "bdSeq";
@@ -68,7 +68,7 @@ pub struct SparkplugPayload<'a> {
 }
 
 /// Value of a field.
-enum Field<'a> {
+enum PayloadField<'a> {
     Number(u64),
     Bytes(&'a [u8]),
     Fixed,
@@ -82,10 +82,10 @@ pub fn decode_sparkplug(mut bytes: &[u8]) -> Result<SparkplugPayload<'_>, Sparkp
     let mut payload = SparkplugPayload::default();
     while !bytes.is_empty() {
         match take_field(&mut bytes)? {
-            (TIMESTAMP, Field::Number(ms)) => payload.timestamp_ms = Some(ms),
-            (SEQ, Field::Number(seq)) => payload.seq = Some(seq),
-            (BODY, Field::Bytes(body)) => payload.body = body,
-            (METRICS, Field::Bytes(metric)) => {
+            (TIMESTAMP, PayloadField::Number(ms)) => payload.timestamp_ms = Some(ms),
+            (SEQ, PayloadField::Number(seq)) => payload.seq = Some(seq),
+            (BODY, PayloadField::Bytes(body)) => payload.body = body,
+            (METRICS, PayloadField::Bytes(metric)) => {
                 payload.metrics += 1;
                 read_metric(metric, &mut payload)?;
             }
@@ -107,9 +107,9 @@ fn read_metric(mut bytes: &[u8], payload: &mut SparkplugPayload<'_>) -> Result<(
     let (mut name, mut number, mut is_true) = (&[][..], None, false);
     while !bytes.is_empty() {
         match take_field(&mut bytes)? {
-            (NAME, Field::Bytes(text)) => name = text,
-            (LONG_VALUE | INT_VALUE, Field::Number(value)) => number = Some(value),
-            (BOOLEAN_VALUE, Field::Number(value)) => is_true = value != 0,
+            (NAME, PayloadField::Bytes(text)) => name = text,
+            (LONG_VALUE | INT_VALUE, PayloadField::Number(value)) => number = Some(value),
+            (BOOLEAN_VALUE, PayloadField::Number(value)) => is_true = value != 0,
             _ => {}
         }
     }
@@ -121,17 +121,17 @@ fn read_metric(mut bytes: &[u8], payload: &mut SparkplugPayload<'_>) -> Result<(
     Ok(())
 }
 
-fn take_field<'a>(bytes: &mut &'a [u8]) -> Result<(u64, Field<'a>), SparkplugError> {
+fn take_field<'a>(bytes: &mut &'a [u8]) -> Result<(u64, PayloadField<'a>), SparkplugError> {
     let key = take_varint(bytes)?;
     let value = match (key & 7) as u8 {
-        0 => Field::Number(take_varint(bytes)?),
-        1 => take(bytes, 8).map(|_| Field::Fixed)?,
+        0 => PayloadField::Number(take_varint(bytes)?),
+        1 => take(bytes, 8).map(|_| PayloadField::Fixed)?,
         2 => {
             let length = take_varint(bytes)?;
             let length = usize::try_from(length).map_err(|_| SparkplugError::Short)?;
-            Field::Bytes(take(bytes, length)?)
+            PayloadField::Bytes(take(bytes, length)?)
         }
-        5 => take(bytes, 4).map(|_| Field::Fixed)?,
+        5 => take(bytes, 4).map(|_| PayloadField::Fixed)?,
         other => return Err(SparkplugError::WireType(other)),
     };
     Ok((key >> 3, value))

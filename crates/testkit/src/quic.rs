@@ -306,8 +306,8 @@ impl ServedConnection {
     }
 }
 
-/// A server's side of TLS with a certificate of its own, which clients cannot verify. Its signatures
-/// have one size, so that a run of a seed is the same each time.
+/// A server's side of TLS with a certificate of its own, which clients cannot verify. Its
+/// signatures have one size, so that a run of a seed is the same each time.
 ///
 /// # Panics
 /// OpenSSL cannot make a key.

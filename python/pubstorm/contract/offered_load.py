@@ -335,7 +335,7 @@ def virtual_hosts(plan: Plan, target: int) -> list[str]:
     """Returns the virtual hosts that clients have at a target, each once."""
     hosts: dict[str, None] = {}
     for index, population in enumerate(plan.populations):
-        source = population.virtual_host
+        source: str | None = getattr(population.protocol, "virtual_host", None)
         if source is not None:
             template, clients = template_of(population, source), clients_at(plan, index, target)
             some = clients if template.variables else clients[:1]

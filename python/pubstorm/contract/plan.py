@@ -292,12 +292,6 @@ class PlannedPopulation(Frozen):
         return CAPABILITIES[self.protocol.name]
 
     @property
-    def virtual_host(self) -> str | None:
-        """Template of the virtual host; None if the protocol has none."""
-        host: str | None = getattr(self.protocol, "virtual_host", None)
-        return host
-
-    @property
     def mqtt(self) -> Mqtt | None:
         """Options of its MQTT clients; None for others."""
         return self.protocol if isinstance(self.protocol, Mqtt) else None

@@ -76,10 +76,10 @@ def test_a_target_under_tls_has_a_scheme_and_a_port_of_its_own(
             "write username and password as keys: of the population, or of the source",
         ),
         (
-            "amqp://b",
+            "stomp://b",
             "this version speaks MQTT (mqtt://, under TLS mqtts://), MQTT over WebSocket (ws://, "
-            "under TLS wss://), MQTT over QUIC (quic://), NATS (nats://, under TLS natss://) and "
-            "ZeroMQ (zmq://)",
+            "under TLS wss://), MQTT over QUIC (quic://), NATS (nats://, under TLS natss://), "
+            "Kafka (kafka://), AMQP 0-9-1 (amqp://, under TLS amqps://) and ZeroMQ (zmq://)",
         ),
     ],
 )

@@ -20,7 +20,7 @@ from pubstorm.errors import UsageError
 from pubstorm.host.signals import INTERRUPTED
 from pubstorm.play.directory import NOT_STORED
 from pubstorm.scenario import topology
-from pubstorm.scenario.topology import Command, Embedded, Mosquitto, Nats, Rabbitmq
+from pubstorm.scenario.topology import Command, Embedded, Kafka, Mosquitto, Nats, Rabbitmq
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -47,6 +47,7 @@ KINDS: dict[str, type[topology.Broker]] = {
     "mosquitto": Mosquitto,
     "rabbitmq": Rabbitmq,
     "nats": Nats,
+    "kafka": Kafka,
     "command": Command,
 }
 

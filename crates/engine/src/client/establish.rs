@@ -6,7 +6,7 @@ use plan::{Random, Reason, Secures};
 
 use super::{Client, ClientPhase, at, receive};
 use crate::context::Context;
-use crate::seam::{At, Opening, Polled, Request};
+use crate::seam::{At, FirstBytes, Polled, Request};
 use crate::setup::PopulationSetup;
 use crate::transport::tcp::TcpRoute;
 use crate::transport::tls::Who;
@@ -180,7 +180,7 @@ impl Client {
     fn greet(&mut self, context: &mut Context) {
         context.out.clear();
         let (login, will) = (self.login(&context.setup), self.open_sparkplug(context));
-        let opening = Opening { login: login.as_ref(), will: will.as_ref() };
+        let opening = FirstBytes { login: login.as_ref(), will: will.as_ref() };
         match self.poll(context, Request::Open(opening)) {
             Polled::Refused(reason) => return self.lost(context, reason),
             Polled::Sent(asked) => {

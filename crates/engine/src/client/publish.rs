@@ -175,8 +175,7 @@ impl Client {
         let (population, left) = (usize::from(self.population), self.left(context));
         let Context { setup, tally, out, scratch, publishing, sparkplug, now_ns, .. } = context;
         let Some(publishing) = publishing else { return };
-        let now_ns = *now_ns;
-        let client = setup.shard.global(self.local);
+        let (now_ns, client) = (*now_ns, setup.shard.global(self.local));
         let mut sender = sender(setup, population, client);
         let mut node = sparkplug.node(population, self.local);
         let (publication, ready) = publication(setup, (population, index));
@@ -211,8 +210,8 @@ impl Client {
             let token = Token::new(index, progress.sent, due_ns, sent);
             sender.node_number = node.as_ref().map_or(0, |node| node.next());
             let outgoing = Outgoing { publication, ready, sender: &sender };
-            let request = Request::Publish(&outgoing, token);
-            let polled = self.session.poll(&at, request, Buffers { out, scratch });
+            let (request, to) = (Request::Publish(&outgoing, token), Buffers { out, scratch });
+            let polled = self.session.poll(&at, request, to);
             progress.note(polled, now_ns, &mut tally.populations[population]);
             if progress.waits {
                 return;

@@ -146,12 +146,9 @@ impl Client {
     /// `are_new`: some bytes have just been read.
     fn handle_whole(&mut self, context: &mut Context, bytes: &[u8], are_new: bool) -> usize {
         let setup = &context.setup.populations[self.population()];
-        let receiver = Receiver {
-            population: self.population(),
-            index: self.index,
-            local: self.local,
-            watched: setup.watched,
-        };
+        let Self { index, local, .. } = *self;
+        let (population, watched) = (self.population(), setup.watched);
+        let receiver = Receiver { population, index, local, watched };
         let population = &context.setup.plan.populations[receiver.population];
         let is_paced = population.read_rate_per_s.is_some();
         let (mut handled, mut in_flight, mut can_publish) = (0, 0, false);

@@ -120,7 +120,7 @@ pub struct Cut {
 /// A request of the client for packets.
 pub enum Request<'a> {
     /// The first bytes of a connection.
-    Open(Opening<'a>),
+    Open(FirstBytes<'a>),
     /// A step of that exchange.
     Prove(&'a str),
     /// The subscriptions of the client.
@@ -141,7 +141,7 @@ pub enum Request<'a> {
 
 /// Parts of the first bytes of a connection.
 #[derive(Clone, Copy, Default)]
-pub struct Opening<'a> {
+pub struct FirstBytes<'a> {
     /// Exchange that proves the password; `None`: the password is sent, if there is one.
     pub login: Option<&'a Login>,
     /// The will of this connection; `None`: that of the plan.

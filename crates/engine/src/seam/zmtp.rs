@@ -206,7 +206,7 @@ mod tests {
     use plan::{Population, SECOND_NS};
 
     use super::*;
-    use crate::seam::protocol::Opening;
+    use crate::seam::protocol::FirstBytes;
     use crate::seam::{Scratch, Session, SessionSetup};
     use testkit::plans;
 
@@ -246,7 +246,7 @@ mod tests {
             let at = At { setup, population, n: 0, now_ns: 0 };
             session.poll(
                 &at,
-                Request::Open(Opening::default()),
+                Request::Open(FirstBytes::default()),
                 Buffers { out: &mut out, scratch },
             );
             out[11] = minor;

@@ -247,7 +247,7 @@ pub enum Order {
     Shuffled,
 }
 
-/// Messages that a program beside the brokers carries from one broker, or from one name, to another:
+/// Messages that a program beside the brokers carries from one broker or name to another:
 /// those of one publication arrive at the target of other clients too, under another name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

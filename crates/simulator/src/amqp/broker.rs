@@ -42,7 +42,7 @@ pub enum AmqpConduct {
     Cancels,
 }
 
-/// What a broker does.
+/// Conduct of a broker.
 pub struct AmqpScript {
     /// Password of each user; `None`: all are accepted.
     pub password: Option<&'static str>,

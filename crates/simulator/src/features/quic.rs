@@ -71,8 +71,8 @@ fn weather(rng: &mut Rng, climate: Climate) -> DatagramWeather {
     }
 }
 
-/// Clients over QUIC have no handshake of TCP. Each has one of TLS, and resumes a session only if its
-/// population does.
+/// Clients over QUIC have no handshake of TCP. Each has one of TLS, and resumes a session only if
+/// its population does.
 pub fn check(run: &Run, totals: &Totals) {
     let plan = run.plan();
     // A protocol with a port of its own has TCP there.

@@ -85,14 +85,14 @@ fn truth(run: &Run) -> NodeTruth {
     }
     let mut truth = NodeTruth::default();
     let mut next: BTreeMap<String, Option<usize>> = BTreeMap::new();
-    let mut heard: BTreeMap<String, Option<u64>> = BTreeMap::new();
+    let mut read_to: BTreeMap<String, Option<u64>> = BTreeMap::new();
     let of_host = read.iter().filter(|((_, client), ..)| *client == NODES);
     for (_, topic, payload) in of_host.filter(|(_, topic, _)| !topic.contains("/STATE/")) {
         let node = node_of(topic);
         let number = decode_sparkplug(payload).expect("nodes send payloads").bd_seq;
         if topic.contains("/NDEATH/") {
             truth.deaths += 1;
-            let last = heard.entry(node.clone()).or_default();
+            let last = read_to.entry(node.clone()).or_default();
             if last.is_none() || *last == number {
                 next.remove(&node);
             }
@@ -102,7 +102,7 @@ fn truth(run: &Run) -> NodeTruth {
         if topic.contains("/NBIRTH/") {
             truth.births += 1;
             next.insert(node.clone(), Some(place + 1));
-            heard.insert(node, number);
+            read_to.insert(node, number);
             continue;
         }
         truth.births += u64::from(topic.contains("/DBIRTH/"));

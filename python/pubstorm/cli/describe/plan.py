@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from pubstorm.cli.describe import many
 from pubstorm.cli.describe.queues import consumer_words, exchange_words, promised_words
+from pubstorm.cli.describe.sparkplug import sparkplug_words
 from pubstorm.contract.commands import change_name, together
 from pubstorm.contract.offered_load import StageLoad
 from pubstorm.contract.plan import (
@@ -35,8 +36,6 @@ from pubstorm.contract.protocol import (
     PlannedPublication,
     RecordedPayload,
     RecordsPayload,
-    SparkplugHost,
-    SparkplugNode,
     SparkplugPayload,
 )
 from pubstorm.contract.template import Template
@@ -218,7 +217,7 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
     )
     yield ", ".join(filter(None, parts))
     yield from _client_links(population)
-    yield from _sparkplug(population)
+    yield from sparkplug_words(population)
     if population.tls is not None:
         yield f"  connects under {_tls(scenario, population.tls)}"
     if population.headers:
@@ -243,21 +242,6 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
             qos = promised_words(population.protocol, number, publication)
             publication = publication.model_copy(update={"topic": exchange_words(publication)})
         yield f"  publishes to {_topics(publication)}: {_publication(publication, qos)}"
-
-
-def _sparkplug(population: PlannedPopulation) -> Iterator[str]:
-    """Yields the part of clients in Sparkplug B."""
-    mqtt = population.protocol
-    match mqtt.sparkplug if isinstance(mqtt, Mqtt) else None:
-        case SparkplugNode(group=group, node=node, devices=devices, metrics=metrics):
-            count = 0 if devices is None else Template.parse(devices).variants
-            with_devices = f" with {counted(count, 'device')}" if count else ""
-            each = " each" if count > 1 else ""
-            of = f"{counted(metrics, 'metric')}{each}"
-            yield f"  edge nodes {group}/{node} of Sparkplug B{with_devices}, {of} in births"
-        case SparkplugHost(host=host, ask_again_ns=again_ns):
-            again = f"asks again for births after {write_duration(again_ns)}"
-            yield f"  host applications {host} of Sparkplug B: follow each node, {again}"
 
 
 def _kind(population: PlannedPopulation) -> str:

@@ -149,7 +149,17 @@ def _bursts(name: str, publisher: PublisherResult) -> Iterator[Finding]:
         )
 
 
-PUBLISHER_RULES = (_unsent, _dropped)
+def _unstamped(measured: Measured) -> Iterable[Finding]:
+    """Messages of declared flows whose stamp did not survive."""
+    for name, population in measured.populations.items():
+        if population.unstamped_total:
+            came = counted(population.unstamped_total, "message")
+            text = f"{name} received {came} without a stamp under names of declared flows: what "
+            text += "carries them drops or changes the payload, so the ledger cannot follow them"
+            yield invalid(text, EvidenceKind.UNEXPLAINED, "stamps of a declared flow were lost")
+
+
+PUBLISHER_RULES = (_unsent, _dropped, _unstamped)
 
 
 UNEVEN_FACTOR = 1.1

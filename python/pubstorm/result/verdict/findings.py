@@ -464,16 +464,6 @@ def _counted_only(measured: Measured) -> Iterable[Finding]:
         )
 
 
-def _unstamped(measured: Measured) -> Iterable[Finding]:
-    """Messages of declared flows whose stamp did not survive."""
-    for name, population in measured.populations.items():
-        if population.unstamped_total:
-            came = counted(population.unstamped_total, "message")
-            text = f"{name} received {came} without a stamp under names of declared flows: what "
-            text += "carries them drops or changes the payload, so the ledger cannot follow them"
-            yield invalid(text, EvidenceKind.UNEXPLAINED, "stamps of a declared flow were lost")
-
-
 def _excluded(measured: Measured) -> Iterable[Finding]:
     """Receivers that joined, left or were lost while messages were sent."""
     why = "its clients joined or left meanwhile"
@@ -601,7 +591,6 @@ RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _connections,
     _deliveries,
     _counted_only,
-    _unstamped,
     _excluded,
     _unacknowledged,
     _backpressure,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use amqp::push_ack;
 use plan::Acknowledge;
 
-/// What a client has not acknowledged yet, and counts of what it has received.
+/// Deliveries that a client has not acknowledged yet, and counts of those received.
 #[derive(Default)]
 pub struct Receipts {
     /// First deliveries of each queue that may be refused.

@@ -8,7 +8,7 @@ use plan::{AmqpArgument, AmqpValue, PlannedProtocol, PlannedQueue, Publication, 
 use testkit::plans;
 
 use super::*;
-use crate::seam::{Opening, Scratch};
+use crate::seam::{FirstBytes, Scratch};
 
 const S: u64 = SECOND_NS;
 
@@ -119,7 +119,7 @@ impl Client {
     }
 
     fn connect(&mut self) -> Vec<u8> {
-        assert_eq!(self.poll(Request::Open(Opening::default())).1, b"AMQP\0\0\x09\x01");
+        assert_eq!(self.poll(Request::Open(FirstBytes::default())).1, b"AMQP\0\0\x09\x01");
         let (properties, mechanisms) = (Table::default(), &b"AMQPLAIN PLAIN"[..]);
         let locales = &b"en_US"[..];
         let start =

@@ -9,7 +9,7 @@ use plan::{Authentication, Reason, SCRAM_SHA_256, Subscription};
 use super::publish::PropertySetup;
 use super::{MqttSetup, TokenSession, qos};
 use crate::seam::login::Login;
-use crate::seam::protocol::{Asked, At, Opening, OwnMessage};
+use crate::seam::protocol::{Asked, At, FirstBytes, OwnMessage};
 
 /// Bytes of a SUBSCRIBE or UNSUBSCRIBE with several filters at most. Many brokers take no larger
 /// packets, and do not say so.
@@ -19,7 +19,7 @@ const REQUEST_BYTES_MAX: usize = 64 * 1024;
 pub fn open(
     session: &mut TokenSession,
     at: &At<'_, MqttSetup>,
-    Opening { login, will: own_will }: Opening<'_>,
+    FirstBytes { login, will: own_will }: FirstBytes<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Asked, Reason> {
     let At { population, n, .. } = *at;

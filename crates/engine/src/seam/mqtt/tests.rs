@@ -4,7 +4,7 @@ use plan::PlannedProtocol;
 use testkit::plans::{number, speaking};
 
 use super::*;
-use crate::seam::{Opening, Scratch};
+use crate::seam::{FirstBytes, Scratch};
 
 /// Takes no message.
 struct Empty;
@@ -29,7 +29,7 @@ fn accepted(version: MqttVersion, expiry_s: Option<u32>, connack: &[u8]) -> (boo
     let at = At { setup: &setup, population: &population, n: 1, now_ns: 0 };
     let (mut client, mut out, mut scratch) = (MqttClient::NEW, Vec::new(), Scratch::default());
     let to = Buffers { out: &mut out, scratch: &mut scratch };
-    assert!(matches!(client.poll(&at, Request::Open(Opening::default()), to), Polled::Sent(_)));
+    assert!(matches!(client.poll(&at, Request::Open(FirstBytes::default()), to), Polled::Sent(_)));
     match client.handle(&at, connack, &mut out, &mut Empty).event {
         Event::Connected(Accepted { resumed, kept_s, .. }) => (resumed, kept_s),
         _ => panic!("{connack:?} is no acceptance"),

@@ -6,7 +6,7 @@ use testkit::plans;
 
 use super::*;
 use crate::seam::Scratch;
-use crate::seam::protocol::{Opening, Request};
+use crate::seam::protocol::{FirstBytes, Request};
 
 const GREETING: &[u8] = b"INFO {\"max_payload\":1024,\"headers\":true}\r\n";
 
@@ -58,7 +58,7 @@ impl Client {
     }
 
     fn connect(&mut self) {
-        self.poll(Request::Open(Opening::default()));
+        self.poll(Request::Open(FirstBytes::default()));
         assert!(matches!(self.handle(GREETING).0, Event::Handled));
         assert!(matches!(self.handle(b"PONG\r\n").0, Event::Connected(_)));
     }

@@ -21,7 +21,10 @@ class DrainedStage:
 
     def __init__(self) -> None:
         self.now_ns = 0
-        plan = made.golden_plan()
+        golden = made.golden_plan()
+        # Other programs play the last population.
+        engines = {"populations": golden.populations[:-1], "flows": ()}
+        plan = golden.model_copy(update=engines)
         assignment = Assignment.among(plan, 1)
         self.progress = Progress(plan, assignment, RunSum(), clock=lambda: self.now_ns)
         self.progress.enter(1, 0)

@@ -142,8 +142,7 @@ def _broker(broker: Broker) -> str:
 
 
 def _users(scenario: Scenario, plan: Plan, service: str) -> str:
-    """Returns the users that the run writes to a service; raises UsageError if they cannot be
-    written."""
+    """Returns the users that a run writes to a service; raises UsageError if it cannot."""
     topology = scenario.topology
     if isinstance(topology.services[service], Program):
         return "after the brokers"

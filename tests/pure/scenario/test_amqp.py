@@ -72,7 +72,7 @@ populations:
     protocol: amqp
     clients: 3
     virtual_host: "customer-{n}"
-    subscriptions: [{exchange: amq.topic, key: state, queue: work}]
+    subscriptions: [{exchange: amq.topic, key: state, queue: states}]
   cloud: {protocol: amqp, clients: 1, subscriptions: [{exchange: amq.topic}]}
 stages: [connect, {publish: 1s}]
 """
@@ -199,7 +199,7 @@ def test_queues_are_described_in_words() -> None:
 def test_virtual_hosts_keep_messages_apart_and_federation_joins_them() -> None:
     customer, worker, cloud = plan_of(HOSTS).populations
     assert customer.publications[0].topic == "customer-{n}/amq.topic/state"
-    assert worker.subscriptions[0].filter == "$share/work/customer-{n}/amq.topic/state"
+    assert worker.subscriptions[0].filter == "$share/states/customer-{n}/amq.topic/state"
     assert cloud.subscriptions[0].filter == "*/amq.topic/#"
     apart = "populations.cloud.subscriptions=[{exchange: amq.topic, federated: false}]"
     assert plan_of(HOSTS, apart).populations[2].subscriptions[0].filter == "/amq.topic/#"

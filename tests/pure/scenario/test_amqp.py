@@ -351,7 +351,7 @@ def test_names_that_outlive_their_clients_have_a_mark() -> None:
     (same,) = own_names(plan_of(PLATFORM, "populations.backend.clients=9"), 0)
     assert own.mark == same.mark
     hosts = [(each.host, [*each.names]) for each in own_names(plan_of(HOSTS), 0)]
-    assert hosts == [(f"customer-{n}", [("queue", "work")]) for n in range(3)]
+    assert hosts == [(f"customer-{n}", [("queue", "states")]) for n in range(3)]
 
 
 def test_a_default_exchange_needs_no_declaration() -> None:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import paho.mqtt.client as paho
@@ -21,6 +21,14 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 Send = Callable[[str, bytes], None]
 UNSTAMPED = b"." * 100
+
+
+def bridged(text: str, faults: Mapping[str, float]) -> str:
+    """Returns a scenario whose words PYTHON, CARRIER and FAULTS are this program with faults."""
+    written = json.dumps(faults).replace("{", "{{").replace("}", "}}")
+    for name, value in (("PYTHON", sys.executable), ("CARRIER", __file__), ("FAULTS", written)):
+        text = text.replace(name, value)
+    return text
 
 
 @dataclass(frozen=True)

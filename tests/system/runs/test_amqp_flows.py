@@ -4,7 +4,6 @@ doubles is known, and consumers of AMQP count the same."""
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -102,12 +101,8 @@ class Carried:
 
 def carried(start: RunMaker, text: str, **faults: int) -> Carried:
     """Plays a scenario with these faults of the bridge, to the end."""
-    written = json.dumps(faults).replace("{", "{{").replace("}", "}}")
-    values = {"PYTHON": sys.executable, "CARRIER": carrier.__file__, "FAULTS": written}
-    whole = text
-    for name, value in {**values, "FROM": "source", '"TO"': f'"{ENDS[text]}"'}.items():
-        whole = whole.replace(name, value)
-    run = start(whole)
+    whole = text.replace("FROM", "source").replace('"TO"', f'"{ENDS[text]}"')
+    run = start(carrier.bridged(whole, faults))
     code = run.finish()
     log = (run.directory / "topology/bridge/service.log").read_text()
     counts = Counter(json.loads(log.splitlines()[-1]))

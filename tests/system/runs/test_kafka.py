@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,12 +62,7 @@ defaults: "off"
 
 def scenario(**faults: float) -> str:
     """The scenario with a bridge that has these faults."""
-    written = json.dumps(faults).replace("{", "{{").replace("}", "}}")
-    values = {"PYTHON": sys.executable, "CARRIER": carrier.__file__, "FAULTS": written}
-    text = SCENARIO
-    for name, value in values.items():
-        text = text.replace(name, value)
-    return text
+    return carrier.bridged(SCENARIO, faults)
 
 
 def flows_of(result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

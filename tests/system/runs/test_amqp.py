@@ -146,9 +146,20 @@ def seen(rabbit: Rabbit, shared_run: Play) -> Seen:
                 break
             received.append(method.routing_key)
     assert passes(code, result), result["verdict"]
-    total = sum(each["sent_total"] for each in result["populations"].values())
-    published = before.get("publish", 0) + total
-    after = rabbit.until(lambda found: found.get("publish", 0) >= published)
+    populations = result["populations"].values()
+    sent = sum(each["sent_total"] for each in populations)
+    came = sum(each["received_total"] + each["requeued_total"] for each in populations)
+
+    def grown(found: dict[str, int], *keys: str) -> int:
+        return sum(found.get(key, 0) - before.get(key, 0) for key in keys)
+
+    # Each channel reports its counts by itself, at its end or every few seconds.
+    after = rabbit.until(
+        lambda found: (
+            grown(found, "publish") >= sent
+            and grown(found, "deliver", "deliver_no_ack") >= came + len(received)
+        )
+    )
     return Seen(result, before, after, (names, rabbit.names()), received)
 
 

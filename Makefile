@@ -118,7 +118,9 @@ lint-rust: test-programs lint-fuzz
 lint-fuzz:
 	CUSTOM_LIBFUZZER_PATH=/unused.a cargo check --locked --target-dir target $(FUZZ)
 
+# The lock file of the fuzz targets is read first: their own check comes last in its lane.
 lint-format: .venv/ready-dev
+	cargo metadata --locked --format-version 1 $(FUZZ) >target/fuzz-crates.json
 	cargo fmt --check
 	$(BIN)/ruff format --check .
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use plan::{
     Action, Attachment, Choice, Late, Mqtt, MqttVersion, Order, Pace, Payload, Plan,
-    PlannedProtocol, PlannedRetainHandling, PlannedStage, Population, Property, PropertyValue,
-    Publication, Reconnect, Subscription, Target, Template,
+    PlannedProtocol, PlannedRetainHandling, PlannedStage, PlannedTls, Population, Property,
+    PropertyValue, Publication, Reconnect, Subscription, Target, Template, TlsVersion,
 };
 
 const S: u64 = plan::SECOND_NS;
@@ -95,20 +95,47 @@ pub fn publication(topic: &str, qos: u8, period_ns: u64) -> Publication {
         weights: Vec::new(),
         qos,
         retain: false,
-        pace: Pace::Open {
-            period_ns,
-            spread: 0.0,
-            jitter: 0.0,
-            phase: plan::Phase::Spread,
-            late: Late::Send,
-            burst: 1,
-            arrivals: plan::Process::Even,
-        },
+        pace: even(period_ns),
         window: 100,
         payload: Payload::Fixed { bytes: 64 },
         properties: Vec::new(),
         topic_alias: false,
         request: false,
+    }
+}
+
+/// One message in each period, with the clients spread over it.
+pub fn even(period_ns: u64) -> Pace {
+    Pace::Open {
+        period_ns,
+        spread: 0.0,
+        jitter: 0.0,
+        phase: plan::Phase::Spread,
+        late: Late::Send,
+        burst: 1,
+        arrivals: plan::Process::Even,
+    }
+}
+
+/// Settings of TLS that take every certificate.
+pub fn unverified() -> PlannedTls {
+    PlannedTls {
+        ca: None,
+        verify: false,
+        server_name: None,
+        certificate: None,
+        key: None,
+        passphrase: None,
+        reread: false,
+        psk: None,
+        min_version: TlsVersion::Tls12,
+        max_version: TlsVersion::Tls13,
+        ciphers: None,
+        suites: Vec::new(),
+        groups: Vec::new(),
+        alpn: Vec::new(),
+        resume: 0.0,
+        key_log: None,
     }
 }
 

@@ -1,17 +1,16 @@
 //! Clients of AMQP in simulated runs: draws, the broker's script, and checks.
 
 use plan::{
-    Acknowledge, Amqp, AmqpMechanism, End, Late, Pace, Payload, Phase, PlannedProtocol,
-    PlannedQueue, PlannedRetainHandling, Population, Process, Property, PropertyValue, Publication,
-    QueueType, Template,
+    Acknowledge, Amqp, AmqpMechanism, End, PlannedProtocol, PlannedQueue, PlannedRetainHandling,
+    Population, Publication, QueueType, Template,
 };
 use testkit::Rng;
-use testkit::plans::template;
+use testkit::plans::{self, template};
 
 use crate::amqp::{self, AmqpConduct, AmqpScript};
 use crate::case::Case;
 use crate::course::Run;
-use crate::features::nats::unverified;
+use crate::features::nats::{simplify, with_header};
 use crate::totals::{Totals, speaks_amqp, speaks_nats};
 use crate::weather::{Climate, MS};
 
@@ -31,7 +30,7 @@ pub fn draw(case: &mut Case, seed: u64) {
     let has_tls = case.plan.targets.iter().any(|target| target.tls);
     for population in &mut case.plan.populations {
         convert(population, &mut rng);
-        population.tls = has_tls.then(unverified);
+        population.tls = has_tls.then(plans::unverified);
     }
     case.plan.targets.iter_mut().for_each(as_broker);
 }
@@ -112,26 +111,8 @@ fn convert(population: &mut Population, rng: &mut Rng) {
 fn convert_publication(own: &mut Publication, rng: &mut Rng) {
     own.topic = key(&own.topic);
     own.qos = own.qos.min(1);
-    (own.retain, own.topic_alias, own.request) = (false, false, false);
-    own.properties.clear();
-    if rng.chance(40) {
-        let value = PropertyValue::Text(template("site {n}"));
-        own.properties.push(Property { name: "header".into(), key: Some("Site".into()), value });
-    }
-    if matches!(own.payload, Payload::Text { .. }) {
-        own.payload = Payload::Fixed { bytes: 100 };
-    }
-    if own.pace == Pace::Closed {
-        own.pace = Pace::Open {
-            period_ns: 50 * MS,
-            spread: 0.0,
-            jitter: 0.0,
-            phase: Phase::Spread,
-            late: Late::Send,
-            burst: 1,
-            arrivals: Process::Even,
-        };
-    }
+    simplify(own);
+    with_header(own, rng);
 }
 
 /// A topic or filter of MQTT as the name of a key. Members of a group have queues of their own.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use plan::{
-    End, Late, Nats, Pace, Payload, Phase, PlannedProtocol, PlannedRetainHandling, PlannedTls,
-    Population, Process, Property, PropertyValue, Publication, Template, TlsVersion,
+    End, Nats, Pace, Payload, PlannedProtocol, PlannedRetainHandling, Population, Property,
+    PropertyValue, Publication, Template,
 };
 use testkit::Rng;
-use testkit::plans::template;
+use testkit::plans::{self, template};
 
 use crate::case::Case;
 use crate::course::Run;
@@ -38,7 +38,7 @@ pub fn draw(case: &mut Case, seed: u64) {
         population.publications.iter_mut().for_each(simplify);
         if !is_mixed || rng.chance(50) {
             convert(population, &mut rng);
-            population.tls = has_tls.then(unverified);
+            population.tls = has_tls.then(plans::unverified);
         }
     }
     case.plan.targets.iter_mut().for_each(as_server);
@@ -48,28 +48,6 @@ pub fn draw(case: &mut Case, seed: u64) {
 pub fn as_server(target: &mut plan::Target) {
     target.ports.insert("nats".into(), nats::PORT);
     target.websocket = None;
-}
-
-/// Settings of TLS, for which the simulation has a filter.
-pub fn unverified() -> PlannedTls {
-    PlannedTls {
-        ca: None,
-        verify: false,
-        server_name: None,
-        certificate: None,
-        key: None,
-        passphrase: None,
-        reread: false,
-        psk: None,
-        min_version: TlsVersion::Tls12,
-        max_version: TlsVersion::Tls13,
-        ciphers: None,
-        suites: Vec::new(),
-        groups: Vec::new(),
-        alpn: Vec::new(),
-        resume: 0.0,
-        key_log: None,
-    }
 }
 
 /// Clients of NATS with a name.
@@ -104,7 +82,7 @@ fn convert(population: &mut Population, rng: &mut Rng) {
 }
 
 /// Leaves out what messages have beside their payload in MQTT 5 only.
-fn simplify(own: &mut Publication) {
+pub fn simplify(own: &mut Publication) {
     own.request = false;
     own.properties.retain(|property| property.name != "response_topic");
     if matches!(own.payload, Payload::Text { .. }) {
@@ -115,6 +93,11 @@ fn simplify(own: &mut Publication) {
 fn convert_publication(own: &mut Publication, rng: &mut Rng) {
     own.topic = subject(&own.topic);
     own.qos = 0;
+    with_header(own, rng);
+}
+
+/// Leaves out what only MQTT has, and draws a header.
+pub fn with_header(own: &mut Publication, rng: &mut Rng) {
     (own.retain, own.topic_alias) = (false, false);
     own.properties.clear();
     if rng.chance(40) {
@@ -122,15 +105,7 @@ fn convert_publication(own: &mut Publication, rng: &mut Rng) {
         own.properties.push(Property { name: "header".into(), key: Some("Site".into()), value });
     }
     if own.pace == Pace::Closed {
-        own.pace = Pace::Open {
-            period_ns: 50 * MS,
-            spread: 0.0,
-            jitter: 0.0,
-            phase: Phase::Spread,
-            late: Late::Send,
-            burst: 1,
-            arrivals: Process::Even,
-        };
+        own.pace = plans::even(50 * MS);
     }
 }
 

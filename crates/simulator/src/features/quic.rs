@@ -1,7 +1,7 @@
 //! Connections over QUIC in simulated runs: how a case draws them, and what the server saw.
 
-use plan::{PlannedProtocol, PlannedTls, Population, TlsVersion};
-use testkit::Rng;
+use plan::{PlannedProtocol, PlannedTls, Population};
+use testkit::{Rng, plans};
 
 use crate::case::Case;
 use crate::course::Run;
@@ -19,7 +19,8 @@ pub fn draw(case: &mut Case, seed: u64) {
         (target.tls, target.quic, target.websocket) = (true, true, None);
     }
     for population in &mut case.plan.populations {
-        population.tls = Some(PlannedTls { resume: rng.pick(&[0.0, 0.5, 1.0]), ..unverified() });
+        population.tls =
+            Some(PlannedTls { resume: rng.pick(&[0.0, 0.5, 1.0]), ..plans::unverified() });
         population.link.clear();
     }
     case.weather.datagrams = weather(&mut rng, case.climate);
@@ -27,28 +28,6 @@ pub fn draw(case: &mut Case, seed: u64) {
         let keeps = case.climate != Climate::Storm || rng.chance(50);
         let fault = Fault::Rebind { per_cent: 1 + rng.below(100), keeps };
         case.weather.faults.push((rng.bits() % (8 * S), fault));
-    }
-}
-
-/// Settings of clients that take every certificate.
-fn unverified() -> PlannedTls {
-    PlannedTls {
-        ca: None,
-        verify: false,
-        server_name: None,
-        certificate: None,
-        key: None,
-        psk: None,
-        min_version: TlsVersion::Tls12,
-        max_version: TlsVersion::Tls13,
-        ciphers: None,
-        passphrase: None,
-        reread: false,
-        suites: Vec::new(),
-        groups: Vec::new(),
-        alpn: Vec::new(),
-        resume: 0.0,
-        key_log: None,
     }
 }
 

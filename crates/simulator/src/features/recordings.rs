@@ -5,12 +5,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use plan::{
-    Action, Late, Lifetime, Pace, Payload, Phase, Process, Publication, Recording,
-    SessionsRecording, Shard, Stamp,
-};
+use plan::{Action, Lifetime, Payload, Publication, Recording, SessionsRecording, Shard, Stamp};
 use testkit::Rng;
-use testkit::plans::template;
+use testkit::plans::{self, template};
 
 use crate::case::Case;
 use crate::course::Run;
@@ -83,15 +80,7 @@ pub fn draw(case: &mut Case, seed: u64) {
 }
 
 fn publication(payload: Payload, qos: u8) -> Publication {
-    let pace = Pace::Open {
-        period_ns: S / 5,
-        spread: 0.0,
-        jitter: 0.0,
-        phase: Phase::Spread,
-        late: Late::Send,
-        burst: 1,
-        arrivals: Process::Even,
-    };
+    let pace = plans::even(S / 5);
     let topic = template("{recorded}");
     Publication { topic, payload, pace, qos, ..testkit::plans::publication("t", 0, S) }
 }

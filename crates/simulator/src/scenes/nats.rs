@@ -5,7 +5,7 @@ use testkit::{Broker, Script};
 
 use crate::case::case;
 use crate::course::Run;
-use crate::features::nats::{as_server, protocol, unverified};
+use crate::features::nats::{as_server, protocol};
 use crate::nats::{Conduct, NatsScript, NatsServer};
 use crate::peer::Peer;
 use crate::totals::Totals;
@@ -110,7 +110,7 @@ fn packets_are_counted_as_they_are_on_the_wire() {
 #[test]
 fn tls_begins_behind_info() {
     let populations = [publisher("a.{n}"), clients("reader", 2, &["a.>"])]
-        .map(|population| Population { tls: Some(unverified()), ..population });
+        .map(|population| Population { tls: Some(plans::unverified()), ..population });
     let totals = totals(populations.into(), NatsScript::always(Conduct::NeedsTls));
     let flow = totals.flow(0, 1);
     assert_eq!((flow.expected_total, flow.received_total), (20, 20));

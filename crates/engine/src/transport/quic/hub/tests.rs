@@ -1,7 +1,7 @@
 //! The hub in virtual time: exact bytes over a bad link, reasons of ends, and connections that do
 //! not delay each other.
 
-use plan::{Plan, PlannedTls, Random, Reason, Shard, TlsVersion};
+use plan::{Plan, PlannedTls, Random, Reason, Shard};
 use quinn_proto::{ConnectionError, ConnectionHandle};
 use testkit::{for_each_seed, plans};
 
@@ -39,24 +39,7 @@ impl Keys {
 
     /// Settings of clients that trust the authority.
     fn settings(&self) -> PlannedTls {
-        PlannedTls {
-            ca: Some(self.folder.path("ca.crt")),
-            verify: true,
-            server_name: None,
-            certificate: None,
-            key: None,
-            psk: None,
-            min_version: TlsVersion::Tls12,
-            max_version: TlsVersion::Tls13,
-            ciphers: None,
-            passphrase: None,
-            reread: false,
-            suites: Vec::new(),
-            groups: Vec::new(),
-            alpn: Vec::new(),
-            resume: 0.0,
-            key_log: None,
-        }
+        PlannedTls { ca: Some(self.folder.path("ca.crt")), verify: true, ..plans::unverified() }
     }
 }
 

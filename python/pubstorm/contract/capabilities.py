@@ -85,6 +85,10 @@ class Capabilities:
     """Name of the protocol, whatever its version."""
     scheme: str
     """Beginning of an address of what its clients connect to."""
+    under_tls: str | None
+    """Words of a scenario that ask for TLS; None: the protocol has none."""
+    welcome: str
+    """Name of the answer that accepts a client."""
     has_broker: bool
     """True if clients connect to a broker; False: to the publishers themselves."""
     keeps_state: bool
@@ -110,6 +114,8 @@ class Capabilities:
 MQTT = Capabilities(
     title="MQTT",
     scheme="mqtt://",
+    under_tls="mqtts://",
+    welcome="CONNACK",
     has_broker=True,
     keeps_state=True,
     answers_filters=True,
@@ -128,6 +134,8 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
     "zmtp-3.1": Capabilities(
         title="ZeroMQ",
         scheme="zmq://",
+        under_tls=None,
+        welcome="READY",
         has_broker=False,
         keeps_state=False,
         answers_filters=False,
@@ -142,6 +150,8 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
     "nats": Capabilities(
         title="NATS",
         scheme="nats://",
+        under_tls="natss://",
+        welcome="PONG",
         has_broker=True,
         keeps_state=False,
         answers_filters=True,
@@ -156,6 +166,8 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
     "kafka": Capabilities(
         title="Kafka",
         scheme="kafka://",
+        under_tls="settings: {security.protocol: ssl}",
+        welcome="an answer",
         has_broker=True,
         keeps_state=False,
         answers_filters=True,
@@ -170,6 +182,8 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
     "amqp": Capabilities(
         title="AMQP",
         scheme="amqp://",
+        under_tls="amqps://",
+        welcome="Connection.OpenOk",
         has_broker=True,
         keeps_state=False,
         answers_filters=True,

@@ -443,8 +443,8 @@ class Reason(StrEnum):
         "protocol_error",
         ReasonFamily.EITHER,
         "the target sent bytes that the protocol of the clients does not allow: look whether this "
-        "port speaks that protocol; ports of TLS take mqtts://, ports of WebSocket ws:// or "
-        "wss://",
+        "port speaks that protocol; ports of TLS take mqtts://, natss:// or amqps://, ports of "
+        "WebSocket ws:// or wss://",
     )
     PACKET_TOO_LARGE = (
         "packet_too_large",

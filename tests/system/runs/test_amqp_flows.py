@@ -99,7 +99,7 @@ class Carried:
     """Messages by kind, as the bridge has counted them."""
 
 
-def carried(start: RunMaker, text: str, **faults: int) -> Carried:
+def carried(start: RunMaker, text: str, **faults: float) -> Carried:
     """Plays a scenario with these faults of the bridge, to the end."""
     whole = text.replace("FROM", "source").replace('"TO"', f'"{ENDS[text]}"')
     run = start(carrier.bridged(whole, faults))
@@ -132,3 +132,23 @@ def test_what_the_bridge_drops_and_doubles_is_counted_at_each_consumer(
         assert flow["received_total"] == (SENT - dropped) * times
     assert flows["backend"]["reordered_total"] == 0
     assert all(each["foreign_total"] == 0 for each in run.result["populations"].values())
+
+
+@pytest.mark.slow("RabbitMQ starts")
+def test_what_the_bridge_delays_and_swaps_arrives_late_and_reordered(start: RunMaker) -> None:
+    run = carried(start, INTO, swap=11, delay_s=0.3)
+    assert passes(run.code, run.result), run.result["verdict"]
+    flow = {each["to"]: each for each in run.result["flows"]}["backend"]
+    swapped = run.counts["swapped"]
+    assert flow["reordered_total"] == 2 * swapped > 100
+    assert flow["lost_total"] == 2 * (run.counts["held"] - swapped)
+    assert flow["duplicate_total"] == 0
+    assert flow["latency_us"]["intended"]["min"] >= 300_000
+
+
+@pytest.mark.slow("RabbitMQ starts")
+def test_no_verdict_passes_on_messages_of_amqp_whose_stamp_is_dropped(start: RunMaker) -> None:
+    run = carried(start, OUT_OF, strip=10)
+    populations = run.result["populations"]
+    assert populations["backend"]["unstamped_total"] == 2 * run.counts["stripped"] == 2 * SENT // 10
+    assert (run.code, run.result["verdict"]["status"]) == (3, "invalid")

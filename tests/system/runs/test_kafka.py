@@ -101,3 +101,27 @@ def test_no_verdict_passes_on_messages_whose_stamp_the_bridge_drops(start: RunMa
     assert result["populations"]["reader"]["unstamped_total"] == 2 * SENT // 10
     assert result["populations"]["worker"]["unstamped_total"] == SENT // 10
     assert (code, result["verdict"]["status"]) == (3, "invalid")
+
+
+def test_consumers_are_gone_while_their_broker_is_and_come_back(run: Play) -> None:
+    scenario = """\
+topology:
+  brokers:
+    log: {kind: kafka}
+populations:
+  reader: {protocol: kafka, clients: 3, at: log, subscriptions: [telemetry]}
+stages:
+  - connect
+  - hold:
+      for: 30s
+      faults: [{at: 1s, kill: log, for: 1s}]
+  - disconnect
+defaults: "off"
+thresholds: ["clients_back.all@kill log < 30s"]
+"""
+    code, result = run(scenario)
+    reader = result["populations"]["reader"]
+    assert code == 0, result["verdict"]
+    assert reader["disconnected_total"] == 3
+    assert reader["outcomes"] == {"closed_by_broker": 3}
+    assert reader["connected_total"] == 6

@@ -33,6 +33,7 @@ from pubstorm.contract.commands import (
     Resume,
     Stop,
 )
+from pubstorm.contract.explanation import ExplanationSum
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.offered_load import target_of
 from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedStage
@@ -216,6 +217,7 @@ class Counts:
 
     counters: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[Reason | Answer] = field(default_factory=Counter)
+    explanations: ExplanationSum = field(default_factory=ExplanationSum)
     connect_time: HistogramSum = field(default_factory=HistogramSum)
     flows: dict[int, FlowTally] = field(default_factory=dict)
     targets: dict[int, Counter[str]] = field(default_factory=dict)
@@ -268,6 +270,7 @@ class AgentTally:
             gauges=Gauges(**self.gauges),
             counters=Counters(**done.counters),
             outcomes=dict(done.outcomes),
+            explanations=done.explanations.value(),
             connect_time=done.connect_time.value(),
             ack_intended=NOTHING,
             ack_actual=NOTHING,

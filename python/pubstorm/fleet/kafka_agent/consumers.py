@@ -4,6 +4,7 @@ the instant at which messages come; the agent's thread counts them."""
 from __future__ import annotations
 
 import os
+import re
 import select
 import threading
 import time
@@ -15,6 +16,7 @@ import confluent_kafka as kafka
 
 from pubstorm.contract.offered_load import target_of, template_of
 from pubstorm.contract.reasons import Reason
+from pubstorm.contract.snapshot import Explanation
 from pubstorm.fleet.agents.frame import STDIN, AgentShard, AgentTally, Pipes
 from pubstorm.fleet.agents.receivers import Latencies, Places, Receiver, Receivers
 from pubstorm.quantities import SECOND_NS
@@ -24,12 +26,14 @@ POLL_S = 0.1
 """Longest wait for a message until a thread looks whether its consumer has to end."""
 READ_MAX = 500
 """Messages that are taken from a consumer at once."""
+TEXT_MAX = 200
+"""Characters of a text that are kept."""
 CLOSE_S = 10.0
 """Longest wait for the end of a consumer: it leaves its group."""
 REASONS = {
-    kafka.KafkaError._TRANSPORT: Reason.CONNECT_REFUSED,
-    kafka.KafkaError._ALL_BROKERS_DOWN: Reason.CONNECT_REFUSED,
     kafka.KafkaError._RESOLVE: Reason.CONNECT_UNREACHABLE,
+    kafka.KafkaError._TRANSPORT: Reason.CONNECT_CLOSED,
+    kafka.KafkaError._ALL_BROKERS_DOWN: Reason.CONNECT_TIMEOUT,
     kafka.KafkaError._TIMED_OUT: Reason.CONNECT_TIMEOUT,
     kafka.KafkaError._AUTHENTICATION: Reason.BAD_CREDENTIALS,
     kafka.KafkaError._SSL: Reason.TLS_FAILED,
@@ -38,11 +42,15 @@ REASONS = {
     kafka.KafkaError.UNKNOWN_TOPIC_OR_PART: Reason.SUBSCRIBE_REFUSED,
 }
 """Reasons of failures by the code of librdkafka; all others are errors of the protocol."""
+FINAL = frozenset({kafka.KafkaError._AUTHENTICATION, kafka.KafkaError._SSL})
+"""Codes of failures that another attempt meets again."""
+NO_PORT = "Connection refused"
+"""Words of librdkafka where nothing listens: the code is that of all failures of a connection."""
 
 
 @dataclass(frozen=True)
 class Connected:
-    """A consumer knows where it begins in each of its partitions."""
+    """A consumer knows where it begins in each of its partitions, or has a broker again."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,8 @@ class Failed:
     """A consumer could not begin."""
 
     reason: Reason
+    words: str
+    """Words of librdkafka, without times."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,10 @@ class Consumer(Receiver):
     report: Reporter
     ends: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
+    cause: kafka.KafkaError | None = None
+    """Why there is no connection to a broker; an error that stays wins over others."""
+    is_down: bool = False
+    """True from the loss of all connections until a broker answers."""
 
     def play(self) -> None:
         """Reads until the client has to end; a failure is an event."""
@@ -95,8 +109,7 @@ class Consumer(Receiver):
             while not self.ends.is_set():
                 self._read(consumer)
         except kafka.KafkaException as error:
-            code = error.args[0].code()
-            self.report(self, Failed(REASONS.get(code, Reason.PROTOCOL_ERROR)))
+            self.report(self, failure(self.cause or error.args[0]))
         finally:
             self.begins.set()
             consumer.close()
@@ -115,13 +128,18 @@ class Consumer(Receiver):
     def _partitions(self, consumer: kafka.Consumer, topic: str) -> list[int]:
         deadline_s = time.monotonic() + self.timeout_s
         while True:
-            known = consumer.list_topics(topic, timeout=self.timeout_s).topics[topic]
-            if known.error is None and known.partitions:
-                return sorted(known.partitions)
-            if time.monotonic() > deadline_s or self.ends.is_set():
+            try:
+                known = consumer.list_topics(topic, timeout=POLL_S).topics[topic]
+                if known.error is None and known.partitions:
+                    return sorted(known.partitions)
                 error = known.error or kafka.KafkaError(kafka.KafkaError.UNKNOWN_TOPIC_OR_PART)
+            except kafka.KafkaException as failed:
+                error = failed.args[0]
+            # Only a poll lets librdkafka say why: a password, a certificate.
+            consumer.poll(POLL_S)
+            is_final = self.cause is not None and self.cause.code() in FINAL
+            if is_final or time.monotonic() > deadline_s or self.ends.is_set():
                 raise kafka.KafkaException(error)
-            time.sleep(POLL_S)
 
     def _join(self, consumer: kafka.Consumer) -> None:
         """Joins the group, whose first member here sets its offsets to the ends of the topics. The
@@ -136,11 +154,23 @@ class Consumer(Receiver):
     def _read(self, consumer: kafka.Consumer) -> None:
         first = consumer.poll(POLL_S)
         if first is None:
+            self._look_for_a_broker(consumer)
             return
         self._note([first], time.monotonic_ns())
         # Some may have come since the first one: their instant is not before they were taken.
         rest = consumer.consume(READ_MAX, timeout=0)
         self._note(rest, time.monotonic_ns())
+
+    def _look_for_a_broker(self, consumer: kafka.Consumer) -> None:
+        """After the loss of all brokers: librdkafka does not say when one has returned."""
+        if not self.is_down:
+            return
+        try:
+            consumer.list_topics(self.topics[0], timeout=POLL_S)
+        except kafka.KafkaException:
+            return
+        self.is_down = False
+        self.report(self, Connected())
 
     def _note(self, messages: Sequence[kafka.Message], now_ns: int) -> None:
         own = [(m.topic() or "", m.value() or b"") for m in messages if m.error() is None]
@@ -152,9 +182,18 @@ class Consumer(Receiver):
 
     def _note_error(self, error: kafka.KafkaError) -> None:
         if error.code() == kafka.KafkaError._ALL_BROKERS_DOWN:
+            self.is_down = True
             self.report(self, Disconnected())
-        elif error.code() in {kafka.KafkaError._AUTHENTICATION, kafka.KafkaError._SSL}:
-            self.report(self, Failed(REASONS[error.code()]))
+        elif self.cause is None or error.code() in FINAL:
+            self.cause = error
+
+
+def failure(error: kafka.KafkaError) -> Failed:
+    """The reason of a failure, and its words without the address in front and the times behind."""
+    words = re.sub(r"^\S+: | \(after [^)]*\)", "", error.str())
+    if error.code() == kafka.KafkaError._TRANSPORT and NO_PORT in words:
+        return Failed(Reason.CONNECT_REFUSED, words)
+    return Failed(REASONS.get(error.code(), Reason.PROTOCOL_ERROR), words)
 
 
 class Reporter:
@@ -219,7 +258,7 @@ class Consumers(Receivers[Consumer]):
                     self._set_connected(client, there=False)
                     client.began_ns = time.monotonic_ns()
                 case Failed() if not (client.connected or client.gave_up):
-                    self._note_failed(client, event.reason)
+                    self._note_failed(client, event)
         self._note_latencies(latencies)
         return number > 0
 
@@ -246,10 +285,13 @@ class Consumers(Receivers[Consumer]):
         self._set_connected(client, there=True)
         self._at(client)["connected_total"] += 1
 
-    def _note_failed(self, client: Consumer, reason: Reason) -> None:
+    def _note_failed(self, client: Consumer, failed: Failed) -> None:
         now = self._tally.now
         now.counters["connect_failed_total"] += 1
-        now.outcomes[reason] += 1
+        now.outcomes[failed.reason] += 1
+        text = failed.words[:TEXT_MAX]
+        words = Explanation(outcome=failed.reason, property="detail", text=text, count=1)
+        now.explanations.add([words])
         client.gave_up = True
         self._at(client)["connect_failed_total"] += 1
 

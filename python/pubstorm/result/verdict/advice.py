@@ -26,7 +26,7 @@ ENDED_EACH = 3
 SHORT_S = 15.0
 """Mean time between two connections of a client up to which they count as short."""
 ENDED_UNANSWERED = (Reason.CONNECT_CLOSED, Reason.CONNECT_RESET)
-"""Ends of connections by the peer before CONNACK."""
+"""Ends of connections by the peer before it accepts the client."""
 ENDED_BY_OTHERS = {
     Reason.PATH_TIMEOUT: EvidenceKind.NO_PATH,
     Reason.PACKET_TOO_LARGE: EvidenceKind.SMALL_PACKETS,
@@ -60,7 +60,8 @@ def _advice(measured: Measured) -> Iterable[Finding]:
     for name, population in measured.populations.items():
         ended = sum(population.outcomes.get(reason, 0) for reason in ENDED_UNANSWERED)
         if ended and not population.connected_total:
-            begin = f"{name}: the broker ends {counted(ended, 'connection')} without CONNACK; "
+            begin = f"{name}: the broker ends {counted(ended, 'connection')} "
+            begin += f"without {population.can.welcome}; "
             yield from (Finding(begin + text) for text in _unanswered_connects(population))
 
 
@@ -80,16 +81,17 @@ def _not_by_the_broker(measured: Measured, reason: Reason) -> Evidence | None:
 
 
 def _unanswered_connects(population: PopulationResult) -> Iterable[str]:
-    """Likely reasons for which brokers end a connection at its CONNECT without an answer."""
-    if carrier(population) is EvidenceKind.AT_BROKER:
-        yield "a port of TLS does so with clients of mqtt://: if this is one, write mqtts://"
+    """Likely reasons for which brokers end a connection without an answer to its login."""
+    scheme, under_tls = population.can.scheme, population.can.under_tls
+    if under_tls is not None and carrier(population) is EvidenceKind.AT_BROKER:
+        yield f"a port of TLS does so with clients of {scheme}: if this is one, write {under_tls}"
     if population.version == "mqtt-5":
         yield (
             "a broker that does not speak MQTT 5 does so, such as RabbitMQ before 3.13: set "
             "version of the population to 3.1.1"
         )
     sent = population.bytes_sent_total / max(1, population.connect_attempts_total)
-    if sent >= LARGE_CONNECT_BYTES:
+    if population.can.has_qos and sent >= LARGE_CONNECT_BYTES:
         yield (
             f"clients sent {bytes_text(sent)} each: look whether the broker's limit of packets, "
             "such as max_packet_size of mosquitto, allows a CONNECT of this size"

@@ -170,6 +170,11 @@ def listening_at(port: int, process: int | None = None) -> set[int]:
     return _listed_at(port, process)
 
 
+def bound_at(port: int) -> set[int]:
+    """Returns the numbers of the sockets that take datagrams of everyone on a UDP port."""
+    return _listed_at(port, None, ("udp", "udp6"), "07")
+
+
 def _asked_for(port: int) -> Iterator[int]:
     """Asks the kernel without the library, which needs an event loop and descriptors for it. Raises
     OSError."""
@@ -192,13 +197,16 @@ def _asked_for(port: int) -> Iterator[int]:
                     answers = answers[(length + 3) & ~3 :]
 
 
-def _listed_at(port: int, process: int | None) -> set[int]:
-    """Returns the same from the list of all sockets. Lines of other sockets are not parsed."""
+def _listed_at(
+    port: int, process: int | None, tables: Sequence[str] = ("tcp", "tcp6"), state: str = "0A"
+) -> set[int]:
+    """Returns the sockets of a port and a state from lists of all sockets. Lines of other sockets
+    are not parsed."""
     end, found = f":{port:04X} ", set[int]()
-    for table in ("tcp", "tcp6"):
+    for table in tables:
         path = Path(f"/proc/{process or 'self'}/net/{table}")
         with contextlib.suppress(OSError), path.open() as lines:
-            rows = (line.split() for line in lines if " 0A " in line and end in line)
+            rows = (line.split() for line in lines if f" {state} " in line and end in line)
             found.update(int(row[9]) for row in rows if f"{row[1]} ".endswith(end))
     return found
 

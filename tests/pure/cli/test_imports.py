@@ -109,6 +109,8 @@ def test_an_infinite_window_is_the_default() -> None:
         ("-h a,b -p 1884", "target", ["mqtt://a:1884", "mqtt://b:1884"]),
         ("-h ::1,a", "target", ["mqtt://[::1]:1883", "mqtt://a:1883"]),
         ("--ws true -S -h a", "target", "wss://a:1883/mqtt"),
+        ("--quic true -h a -p 14567", "target", "quic://a:14567"),
+        ("--quic false -h a", "target", "mqtt://a:1883"),
         ("--ifaddr 127.0.0.1,127.0.0.2", "sources", ["127.0.0.1", "127.0.0.2"]),
         ("-R 500", "stages", [{"connect": {"rate": "500/s"}}, {"hold": "30s"}]),
         ("-i 4", "stages", [{"connect": {"rate": "250/s"}}, {"hold": "30s"}]),
@@ -117,6 +119,12 @@ def test_an_infinite_window_is_the_default() -> None:
 )
 def test_options_of_the_run(options: str, key: str, value: object) -> None:
     assert values(f"conn {options}")[key] == value
+
+
+def test_quic_has_tls_and_no_websocket() -> None:
+    assert population("conn --quic true --cacertfile ca.crt")["tls"] == {"ca": "ca.crt"}
+    with pytest.raises(UsageError, match="quic without --ws"):
+        imported("conn --quic true --ws true")
 
 
 def test_a_limit_is_the_number_of_messages() -> None:

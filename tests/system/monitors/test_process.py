@@ -143,6 +143,18 @@ def test_a_process_is_found_by_the_port_that_it_listens_on() -> None:
         find(Process(port=port))
 
 
+def test_a_process_is_found_by_its_port_of_udp_where_nothing_listens_on_tcp() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        assert find(Process(port=port)).pid == os.getpid()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.connect(("127.0.0.1", port))
+            own = client.getsockname()[1]
+            with pytest.raises(MonitorError, match=f"no process of this machine .* port {own}"):
+                find(Process(port=own))
+
+
 def test_other_descriptors_are_looked_at_only_if_the_first_ones_lack_the_socket(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

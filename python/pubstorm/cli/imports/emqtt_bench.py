@@ -28,7 +28,7 @@ CLIENT_OF_TLS = "the algorithms are those of OpenSSL"
 OWN_METRICS = "the run directory has these figures"
 WAITS = "reconnect: of a population has the waits"
 OWN_MEMORY = "the engine takes little memory by itself"
-TRANSPORTS = "the transports are TCP, TLS and WebSocket"
+TICKETS = "write tls: {resume: 100%}: clients keep the tickets of their own connections"
 SPREAD = "the clients are spread over the interval"
 OPTIONS = {
     "host": Option("h", "localhost"),
@@ -79,8 +79,8 @@ OPTIONS = {
     "min-random-wait": Option(of=("pub",), remark=SPREAD),
     "retry-interval": Option(of=("pub",), remark="MQTT sends again after a reconnect only"),
     "keep-connected": Option(is_flag=True, of=("pub",), remark="a hold stage keeps clients"),
-    "quic": Option(remark=TRANSPORTS, unless="false"),
-    "load-qst": Option(remark=TRANSPORTS),
+    "quic": Option(is_flag=True),
+    "load-qst": Option(remark=TICKETS),
     "topics-payload": Option(of=("pub",), remark="write one publication for each topic"),
 }
 EMQTT_BENCH = Grammar(
@@ -145,11 +145,14 @@ def _text_remarks(line: GivenCommand) -> Iterator[str]:
 
 
 def _has_tls(line: GivenCommand) -> bool:
-    return line.is_on("ssl") or line.has("ssl-version")
+    return line.is_on("ssl") or line.has("ssl-version") or line.is_on("quic")
 
 
 def _target(line: GivenCommand) -> list[str]:
+    if line.is_on("quic") and line.is_on("ws"):
+        raise line.unfit("quic", "is quic without --ws: WebSocket runs over TCP")
     scheme = ("ws" if line.is_on("ws") else "mqtt") + ("s" if _has_tls(line) else "")
+    scheme = "quic" if line.is_on("quic") else scheme
     path = WEBSOCKET_PATH if line.is_on("ws") else ""
     port = line.number("port")
     return [address(scheme, host, port, path) for host in line.text("host").split(",")]

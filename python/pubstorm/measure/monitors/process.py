@@ -14,7 +14,7 @@ from pubstorm.contract import Source
 from pubstorm.contract.plan import Plan
 from pubstorm.host import proc
 from pubstorm.host.members import PROCESSES_HERE, LocalProcesses, Member, Processes, ProcessReading
-from pubstorm.host.sockets import holders, listening_at
+from pubstorm.host.sockets import bound_at, holders, listening_at
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.measure.monitors.connections import ConnectionsMonitor
 from pubstorm.scenario.monitors import MEMBERS_PER_S
@@ -275,8 +275,9 @@ def _by_pid(pid: int) -> proc.Stat:
 
 
 def _listener(port: int) -> proc.Stat:
-    """Returns the process that listens on a port, not the children that share it."""
-    sockets = listening_at(port)
+    """Returns the process that listens on a port, not the children that share it. A broker of QUIC
+    may have a port of UDP only."""
+    sockets = listening_at(port) or bound_at(port)
     pids = holders(sockets, sorted(proc.pids())) if sockets else ()
     processes = _outermost(pids)
     if processes:

@@ -82,6 +82,14 @@ def socket_cache_bytes(proc: Path = PROC) -> int:
     return SOCKET_CACHE_BYTES * (_pair(proc / "net" / "sockstat", "sockets:", "used") or 0)
 
 
+def datagrams_dropped(proc: Path = PROC) -> int | None:
+    """Datagrams of all programs that the kernel dropped since their sockets were full; None if the
+    kernel does not show them."""
+    four = _column(proc / "net" / "snmp", "Udp:", "RcvbufErrors")
+    six = _pair(proc / "net" / "snmp6", "Udp6RcvbufErrors", "Udp6RcvbufErrors")
+    return None if four is None else four + (six or 0)
+
+
 def _memory(proc: Path) -> dict[str, float]:
     total = _pair(proc / "meminfo", "MemTotal:", "MemTotal:")
     available = _pair(proc / "meminfo", "MemAvailable:", "MemAvailable:")

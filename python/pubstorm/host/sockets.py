@@ -40,6 +40,10 @@ FIRST = 1024
 """Descriptors of each process that are looked at first."""
 
 
+TCP, UDP = ("tcp", "0A"), ("udp", "07")
+"""Tables of /proc/net, and the state of a socket there that takes something from everyone."""
+
+
 class SocketsError(Exception):
     """The kernel shows no connections: what was found, and what to do."""
 
@@ -172,7 +176,14 @@ def listening_at(port: int, process: int | None = None) -> set[int]:
 
 def bound_at(port: int) -> set[int]:
     """Returns the numbers of the sockets that take datagrams of everyone on a UDP port."""
-    return _listed_at(port, None, ("udp", "udp6"), "07")
+    return {int(row[9]) for row in _rows_at(port, None, UDP)}
+
+
+def datagrams_dropped_at(port: int) -> int | None:
+    """Returns how many datagrams the kernel has dropped since one of these sockets was full; None
+    without such a socket."""
+    found = [int(row[-1]) for row in _rows_at(port, None, UDP)]
+    return sum(found) if found else None
 
 
 def _asked_for(port: int) -> Iterator[int]:
@@ -197,18 +208,21 @@ def _asked_for(port: int) -> Iterator[int]:
                     answers = answers[(length + 3) & ~3 :]
 
 
-def _listed_at(
-    port: int, process: int | None, tables: Sequence[str] = ("tcp", "tcp6"), state: str = "0A"
-) -> set[int]:
-    """Returns the sockets of a port and a state from lists of all sockets. Lines of other sockets
-    are not parsed."""
-    end, found = f":{port:04X} ", set[int]()
-    for table in tables:
+def _listed_at(port: int, process: int | None) -> set[int]:
+    """Returns the same from the list of all sockets."""
+    return {int(row[9]) for row in _rows_at(port, process, TCP)}
+
+
+def _rows_at(port: int, process: int | None, kind: tuple[str, str]) -> Iterator[list[str]]:
+    """Yields the rows of the sockets of a port that take something from everyone. Lines of other
+    sockets are not parsed."""
+    table_name, state = kind
+    end = f":{port:04X} "
+    for table in (table_name, f"{table_name}6"):
         path = Path(f"/proc/{process or 'self'}/net/{table}")
         with contextlib.suppress(OSError), path.open() as lines:
             rows = (line.split() for line in lines if f" {state} " in line and end in line)
-            found.update(int(row[9]) for row in rows if f"{row[1]} ".endswith(end))
-    return found
+            yield from (row for row in rows if f"{row[1]} ".endswith(end))
 
 
 def holders(sockets: Collection[int], pids: Sequence[int]) -> list[int]:

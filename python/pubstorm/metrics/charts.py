@@ -273,6 +273,13 @@ PAGE = (
         "host",
     ),
     Chart(
+        "host-udp",
+        "Datagrams dropped by the host",
+        "Datagrams that found the socket of their receiver full, in each second.",
+        "per second",
+        "host",
+    ),
+    Chart(
         "sys-messages",
         "$SYS: messages",
         "What the broker itself counts, as growth a second between two of its reports.",

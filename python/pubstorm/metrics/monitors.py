@@ -169,6 +169,11 @@ OF_PROCESSES = (
 )
 OF_CONNECTIONS = read_of(
     PROCESSES,
+    reading(
+        "udp_receive_drops",
+        "With QUIC: datagrams that the kernel dropped since its socket was full: a counter.",
+        "counter",
+    ),
     reading("tcp_connections", "Connections that it accepted, of those that are read."),
     reading("tcp_unread_bytes", "Bytes that its clients sent and it has not read."),
     reading(
@@ -302,6 +307,12 @@ OF_HOSTS = read_of(
         "Connections dropped since a listener's queue was full: a counter.",
         "counter",
         lines=(page("host-tcp", "listen overflows", growth=True),),
+    ),
+    reading(
+        "udp_receive_drops",
+        "With QUIC: datagrams that the kernel dropped since a socket was full: a counter.",
+        "counter",
+        lines=(page("host-udp", "dropped", growth=True),),
     ),
     reading("tcp_sockets", "TCP sockets in use."),
     reading("tcp_buffer_bytes", "What all TCP sockets have in their buffers."),

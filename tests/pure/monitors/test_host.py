@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.host.counters import PAGE_BYTES, counters
+from pubstorm.host.counters import PAGE_BYTES, counters, datagrams_dropped
 from pubstorm.measure.monitors.host import HostMonitor
 
 SNMP = """\
@@ -66,6 +66,16 @@ def test_the_kernels_counters_are_read_where_they_are(tmp_path: Path) -> None:
     assert found["kernel_bytes"] == 102_400 + 160 * 1057
     assert found["tcp_buffer_bytes"] == 4 * PAGE_BYTES
     assert "conntrack_max" not in found
+
+
+def test_dropped_datagrams_of_both_families_add_up(tmp_path: Path) -> None:
+    assert datagrams_dropped(tmp_path) is None
+    (tmp_path / "net").mkdir()
+    snmp = "Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\nUdp: 9 1 4 9 3\n"
+    (tmp_path / "net" / "snmp").write_text(snmp)
+    assert datagrams_dropped(tmp_path) == 3
+    (tmp_path / "net" / "snmp6").write_text("Udp6InErrors 5\nUdp6RcvbufErrors\t4\n")
+    assert datagrams_dropped(tmp_path) == 7
 
 
 def test_disk_traffic_of_the_host_is_a_rate(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from pubstorm.host import members, proc, sockets
+from pubstorm.host.counters import datagrams_dropped
 from pubstorm.host.members import LocalProcesses
 from pubstorm.measure.monitors import MonitorError, process
 from pubstorm.measure.monitors.process import ProcessMonitor, find
@@ -153,6 +155,30 @@ def test_a_process_is_found_by_its_port_of_udp_where_nothing_listens_on_tcp() ->
             own = client.getsockname()[1]
             with pytest.raises(MonitorError, match=f"no process of this machine .* port {own}"):
                 find(Process(port=own))
+
+
+def test_datagrams_that_find_a_full_socket_are_counted_at_its_port() -> None:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
+    ):
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        assert sockets.datagrams_dropped_at(port) == 0
+        before = datagrams_dropped()
+        for _ in range(1000):
+            client.sendto(bytes(1200), ("127.0.0.1", port))
+        server.setblocking(False)
+        received = 0
+        with contextlib.suppress(BlockingIOError):
+            while server.recv(2000):
+                received += 1
+        assert sockets.datagrams_dropped_at(port) == 1000 - received > 0
+        now = datagrams_dropped()
+        assert before is not None
+        assert now is not None
+        assert now - before >= 1000 - received
+    assert sockets.datagrams_dropped_at(port) is None
 
 
 def test_other_descriptors_are_looked_at_only_if_the_first_ones_lack_the_socket(

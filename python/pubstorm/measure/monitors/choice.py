@@ -16,11 +16,14 @@ from pubstorm.contract import TARGET_BROKER, Source
 from pubstorm.contract.plan import Plan, PublishAction
 from pubstorm.contract.target import Target, parse_target
 from pubstorm.host.children import parent_death_prefix
+from pubstorm.host.counters import datagrams_dropped
 from pubstorm.host.deputy.remote import RemoteMachine
 from pubstorm.host.machine import Machine
-from pubstorm.host.members import PROCESSES_HERE, Processes
+from pubstorm.host.members import PROCESSES_HERE, LocalProcesses, Processes
+from pubstorm.host.sockets import datagrams_dropped_at
 from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.measure.monitors.connections import ClientsMonitor
+from pubstorm.measure.monitors.datagrams import DatagramsMonitor
 from pubstorm.measure.monitors.host import BridgeMonitor, HostMonitor
 from pubstorm.measure.monitors.monitoring import Monitoring
 from pubstorm.measure.monitors.process import (
@@ -126,6 +129,7 @@ def monitoring_of(
     monitors = (
         *monitors_for(scenario, plan, watched),
         *(programs if scenario.monitors.brokers else ()),
+        *_datagram_monitors(scenario, topology, watched.brokers),
         *topology_monitors(
             topology, plan, services=scenario.monitors.brokers, hosts=scenario.monitors.host
         ),
@@ -194,6 +198,26 @@ def _parts(
         return [pid_of(name) for name in there]
 
     return [GroupPart(machine, partial(pids, there)) for machine, there in by_machine.values()]
+
+
+def _datagram_monitors(
+    scenario: Scenario, topology: Topology, watched: Sequence[WatchedBroker]
+) -> Iterator[Monitor]:
+    """The monitors of full sockets, if clients connect to one of the brokers over QUIC."""
+    targets = (Source.member("broker", TARGET_BROKER, n) for n in range(len(scenario.target)))
+    ports = {
+        source.name: target.port
+        for source, target in zip(targets, scenario.target, strict=True)
+        if target.quic
+    }
+    started = (each.name for each in topology.results())
+    ports |= {name: port for name in started if (port := topology.broker(name).quic_port)}
+    if ports and scenario.monitors.host:
+        yield DatagramsMonitor(Source.host(), datagrams_dropped)
+    for broker in watched if scenario.monitors.brokers else ():
+        port = ports.get(broker.source.name, 0)
+        if port and isinstance(broker.processes, LocalProcesses):
+            yield DatagramsMonitor(broker.source, partial(datagrams_dropped_at, port))
 
 
 def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator[Monitor]:

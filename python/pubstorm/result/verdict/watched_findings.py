@@ -165,6 +165,7 @@ def _kernel_of(measured: Measured, host: str) -> Iterable[Finding]:
             f"programs, while this run made {count_text(attempts)}: if the broker's listener did, "
             "raise net.core.somaxconn and the broker's backlog, or connect more slowly"
         )
+    yield from _datagrams(measured, host, name)
     followed = _whole(measured, host, "conntrack").max
     limit = _whole(measured, host, "conntrack_max").max
     if limit and followed >= FULL_SHARE * limit:
@@ -174,6 +175,23 @@ def _kernel_of(measured: Measured, host: str) -> Iterable[Finding]:
             "connections: raise net.netfilter.nf_conntrack_max",
             EvidenceKind.FIREWALL(1.0 if Uncarried.of(measured).clients else 0.0),
         )
+
+
+def _datagrams(measured: Measured, host: str, name: str) -> Iterable[Finding]:
+    """Datagrams of QUIC that waited for a second try, since a process did not read its socket in
+    time, and whose sockets they were."""
+    dropped = _increase(measured, host, "udp_receive_drops")
+    if not dropped:
+        return
+    tested = [source for source in _tested(measured) if source != host]
+    lost = {source: _increase(measured, source, "udp_receive_drops") for source in tested}
+    lost["agents and other programs"] = dropped - sum(lost.values())
+    parts = [f"{count_text(count)} of {whose}" for whose, count in lost.items() if count > 0]
+    yield Finding(
+        f"sockets of UDP on {name} were full: the kernel dropped {counted(dropped, 'datagram')} "
+        f"({', '.join(parts)}), whose bytes QUIC sends again, later: raise "
+        "net.core.rmem_default and net.core.rmem_max, or connect more slowly"
+    )
 
 
 def _busiest(measured: Measured, source: str, metric: str) -> Iterator[tuple[float, str]]:

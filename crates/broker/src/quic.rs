@@ -3,17 +3,20 @@
 //! library of cryptography.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{Endpoint, Incoming, ServerConfig, TransportConfig, VarInt};
+use quinn::{
+    Endpoint, EndpointConfig, Incoming, ServerConfig, TokioRuntime, TransportConfig, VarInt,
+};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ServerSessionMemoryCache;
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{copy_bidirectional, join};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -22,6 +25,9 @@ use tokio::time::timeout;
 const ALPN: &[u8] = b"mqtt";
 /// Sessions that clients can resume, with data in their first flight.
 const SESSIONS: usize = 100_000;
+/// Buffers of the kernel for the one socket of all clients, in bytes, up to `net.core.rmem_max` and
+/// `wmem_max`. Bursts of connects fill the usual 208 KiB.
+const KERNEL_BUFFER: usize = 4 * 1024 * 1024;
 /// Longest wait for the acknowledgement of a client's last bytes.
 const LAST_BYTES: Duration = Duration::from_secs(2);
 
@@ -43,7 +49,9 @@ pub struct QuicOptions {
 /// # Errors
 /// The system's, or a file without a certificate or a key.
 pub fn listen(options: &QuicOptions, to: SocketAddr) -> rmqtt::Result<u16> {
-    let endpoint = Endpoint::server(config(options)?, options.address)?;
+    let socket = socket(options.address)?;
+    let settings = EndpointConfig::default();
+    let endpoint = Endpoint::new(settings, Some(config(options)?), socket, Arc::new(TokioRuntime))?;
     let port = endpoint.local_addr()?.port();
     tokio::spawn(async move {
         while let Some(incoming) = endpoint.accept().await {
@@ -55,6 +63,15 @@ pub fn listen(options: &QuicOptions, to: SocketAddr) -> rmqtt::Result<u16> {
         }
     });
     Ok(port)
+}
+
+fn socket(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    // A kernel that allows less takes its limit.
+    let _ = socket.set_recv_buffer_size(KERNEL_BUFFER);
+    let _ = socket.set_send_buffer_size(KERNEL_BUFFER);
+    socket.bind(&address.into())?;
+    Ok(socket.into())
 }
 
 /// Carries the bytes of one client in both directions, up to the end of one side.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use plan::{Action, Lifetime, Payload, Publication, Recording, SessionsRecording, Shard, Stamp};
 use testkit::Rng;
-use testkit::plans::{self, template};
+use testkit::plans;
 
 use crate::case::Case;
 use crate::course::Run;
@@ -80,9 +80,7 @@ pub fn draw(case: &mut Case, seed: u64) {
 }
 
 fn publication(payload: Payload, qos: u8) -> Publication {
-    let pace = plans::even(S / 5);
-    let topic = template("{recorded}");
-    Publication { topic, payload, pace, qos, ..testkit::plans::publication("t", 0, S) }
+    Publication { payload, ..plans::publication("{recorded}", qos, S / 5) }
 }
 
 /// Writes the files of a recording of some clients.

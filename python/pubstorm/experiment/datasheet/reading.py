@@ -75,15 +75,11 @@ def _near(search: SearchResult, folder: Path) -> list[RunResult]:
 
 
 def _answer(planned: PlannedFigure, search: SearchResult) -> SheetFigure:
-    answer, remarks = search.answer, []
+    answer = search.answer
+    remarks = [] if search.remark is None else [search.remark]
     estimate = answer.of_load
-    if estimate is None:
-        remarks.append("no value passed")
-    else:
+    if estimate is not None:
         estimate = estimate.times(planned.times)
-        if not answer.confirmed:
-            did = "failed" if answer.confirmed is False else "was not counted"
-            remarks.append(f"it {did} when it was played again")
     if answer.limited_by in OF_OURS:
         remarks.append(OF_OURS[answer.limited_by])
         if estimate is not None:

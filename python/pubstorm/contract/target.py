@@ -259,7 +259,8 @@ def _target_hint(text: object) -> str | None:
         return f"write mqtt://{rest} for a broker, zmq://{rest} for a publisher of ZeroMQ"
     known = _MEANT.get(scheme)
     if known is None:
-        return f"this version speaks {', '.join(each.in_words for each in SCHEMES)}"
+        *first, last = (each.in_words for each in SCHEMES)
+        return f"this version speaks {', '.join(first)} and {last}"
     if "@" in rest:
         return "write username and password as keys: of the population, or of the source"
     if scheme != known:

@@ -24,6 +24,7 @@ from pubstorm.play.directory import new_path
 from pubstorm.play.one_run import RUNS
 from pubstorm.quantities import SECOND_NS, UnfitError, duration_ns, size_bytes
 from pubstorm.scenario.recipes import recipe_names
+from pubstorm.scenario.sheets import DIALECTS
 
 COMPARE = "compare"
 FOR_S = 1800.0
@@ -55,6 +56,11 @@ def _words(_context: click.Context, _parameter: click.Parameter, values: tuple[s
     "--plan",
     metavar="PLAN",
     help="Cells of the sheet: default, soak, or a file of yours. Default: default.",
+)
+@click.option(
+    "--protocol",
+    type=click.Choice(("mqtt", *(each.protocol for each in DIALECTS.values()))),
+    help="Protocol of the clients of a recipe. Default: mqtt.",
 )
 @click.option("--soak", metavar="TIME", help="Look for drift and leaks for this time, such as 8h.")
 @click.option("--persistent", is_flag=True, help="The broker keeps its state on the disk.")
@@ -113,6 +119,7 @@ def _asked(target: str, given: Mapping[str, Any]) -> Asked:
         only=given["only"],
         skip=given["skip"],
         restart=_here(given["restart"]),
+        protocol=None if given["protocol"] is None else given["protocol"].upper(),
         terms=BrokerTerms(given["persistent"], _cpus(given["cpus"]), _bytes(given["memory"])),
     )
 

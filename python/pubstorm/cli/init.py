@@ -14,8 +14,8 @@ from typing import get_args
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from pubstorm.contract.capabilities import TOPICS, Capabilities
-from pubstorm.contract.target import TARGET_ALLOWED, Target, parse_target
+from pubstorm.contract.capabilities import TOPICS, Capabilities, forms
+from pubstorm.contract.target import Target, parse_target
 from pubstorm.errors import UsageError, meant
 from pubstorm.files import shipped
 from pubstorm.output import data_code, pour, say
@@ -127,7 +127,7 @@ def broker_of(text: str) -> str:
             hint = f"see pubstorm scenarios for {target.can.title}"
             raise UnfitError(text, "is the address of a broker", hint)
     except UnfitError as unfit:
-        allowed = f"allowed is embedded or {TARGET_ALLOWED.rpartition(' or ')[0]}"
+        allowed = f"allowed is embedded or {forms(of_brokers=True)}"
         raise UsageError(f"found broker {text!r}, {allowed}", unfit.hint) from unfit
     return text
 

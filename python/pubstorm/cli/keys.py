@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from pubstorm.contract.target import DEFAULT_TLS_PORT
+from pubstorm.contract.capabilities import DEFAULT_TLS_PORT
 from pubstorm.errors import KeysError
 from pubstorm.host.keys.certificates import Authority, CertificateDates, ClusterKeys, Credential
 from pubstorm.host.keys.clients import Names, Wanted

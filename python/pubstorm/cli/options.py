@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from pubstorm.contract.capabilities import forms
 from pubstorm.errors import UsageError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.exports import Exports, Sink
@@ -46,8 +47,8 @@ TARGET = click.option(
     metavar="URL",
     multiple=True,
     callback=_targets,
-    help="Use this broker: mqtt[s]://HOST[:PORT], ws[s]://HOST[:PORT][/PATH] or "
-    "quic://HOST[:PORT]. Can be repeated: clients connect to the brokers in turn.",
+    help=f"Address of the broker or publisher: {forms()}. Can be repeated: clients connect to the "
+    "addresses in turn.",
 )
 SET = click.option(
     "--set",

@@ -16,8 +16,8 @@ import click
 from pubstorm.cli.init import scenario_names
 from pubstorm.cli.options import SET, asked_for
 from pubstorm.cli.outcome import Output, output_options
-from pubstorm.contract.capabilities import TOPICS, Capabilities, Names
-from pubstorm.contract.target import UNDER_TLS, Target, parse_target
+from pubstorm.contract.capabilities import TOPICS, UNDER_TLS, Capabilities, Names
+from pubstorm.contract.target import Target, parse_target
 from pubstorm.errors import ScenarioError, UsageError
 from pubstorm.experiment import play as play_scenario
 from pubstorm.experiment.invocation import Invocation

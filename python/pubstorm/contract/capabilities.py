@@ -1,5 +1,5 @@
-"""Abilities of protocols as data, which checks, defaults and reports ask instead of a protocol's
-name, as `crates/plan/src/model/capabilities.rs` has them for agents."""
+"""Abilities of protocols and schemes of addresses, as data: checks, defaults and reports ask them
+instead of a protocol's name. `crates/plan/src/model/capabilities.rs` has abilities for agents."""
 
 from __future__ import annotations
 
@@ -196,3 +196,76 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         login_bytes_max=U16_MAX,
     ),
 }
+
+DEFAULT_TLS_PORT = 8883
+QUIC = "quic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressScheme:
+    """Addresses that begin alike."""
+
+    title: str
+    """Protocol of the clients there."""
+    name: str
+    can: Capabilities
+    """Abilities of the protocol."""
+    port: int | None
+    """Port of an address without one; None: such an address is wrong."""
+    tls_port: int | None = None
+    """The same under TLS, whose scheme has an s at its end; None: there is no such scheme."""
+    always_tls: bool = False
+    """True if connections are always under TLS."""
+    path: str | None = None
+    """Name of the path of an address; None: it has none."""
+
+    @property
+    def form(self) -> str:
+        """Its addresses, with brackets around parts that can be left out."""
+        tls = "" if self.tls_port is None else "[s]"
+        port = ":PORT" if self.port is None else "[:PORT]"
+        path = "" if self.path is None else f"[/{self.path}]"
+        return f"{self.name}{tls}://HOST{port}{path}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The scheme, and the one under TLS if there is one."""
+        return (self.name,) if self.tls_port is None else (self.name, f"{self.name}s")
+
+    @property
+    def in_words(self) -> str:
+        """The protocol, and the beginnings of its addresses."""
+        return f"{self.title} ({', under TLS '.join(f'{name}://' for name in self.names)})"
+
+
+SCHEMES = (
+    AddressScheme(title="MQTT", name="mqtt", can=MQTT, port=1883, tls_port=DEFAULT_TLS_PORT),
+    AddressScheme(
+        title="MQTT over WebSocket", name="ws", can=MQTT, port=80, tls_port=443, path="PATH"
+    ),
+    # The port of EMQX; MQTT over QUIC has no registered one.
+    AddressScheme(title="MQTT over QUIC", name=QUIC, can=MQTT, port=14567, always_tls=True),
+    AddressScheme(title="NATS", name="nats", can=CAPABILITIES["nats"], port=4222, tls_port=4222),
+    AddressScheme(title="Kafka", name="kafka", can=CAPABILITIES["kafka"], port=9092),
+    AddressScheme(
+        title="AMQP 0-9-1",
+        name="amqp",
+        can=CAPABILITIES["amqp"],
+        port=5672,
+        tls_port=5671,
+        path="VHOST",
+    ),
+    AddressScheme(title="ZeroMQ", name="zmq", can=CAPABILITIES["zmtp-3.1"], port=None),
+)
+BY_NAME: Mapping[str, AddressScheme] = {name: scheme for scheme in SCHEMES for name in scheme.names}
+"""Schemes by the beginning of an address, with that under TLS."""
+UNDER_TLS = frozenset(
+    name for name, scheme in BY_NAME.items() if scheme.always_tls or name != scheme.name
+)
+"""Beginnings of addresses whose connections are under TLS."""
+
+
+def forms(*, of_brokers: bool = False) -> str:
+    """Returns all forms of addresses; `of_brokers`: only those of brokers."""
+    found = [each.form for each in SCHEMES if each.can.has_broker or not of_brokers]
+    return f"{', '.join(found[:-1])} or {found[-1]}"

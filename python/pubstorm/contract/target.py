@@ -12,9 +12,14 @@ from urllib.parse import quote, unquote
 from pydantic import BaseModel, ConfigDict, Field
 
 from pubstorm.contract.capabilities import (
+    BY_NAME,
     CAPABILITIES,
     MQTT,
+    QUIC,
+    SCHEMES,
+    UNDER_TLS,
     Capabilities,
+    forms,
 )
 from pubstorm.quantities import UnfitError
 
@@ -43,7 +48,7 @@ class Target(BaseModel):
         host = self.host_in_url
         if self.websocket is not None:
             return f"{'wss' if self.tls else 'ws'}://{host}:{self.port}{self.websocket}"
-        scheme = QUIC_SCHEME if self.quic else "mqtts://" if self.tls else ""
+        scheme = f"{QUIC}://" if self.quic else "mqtts://" if self.tls else ""
         return f"{scheme}{host}:{self.port}"
 
     @property
@@ -89,7 +94,7 @@ class PublisherTarget(Target):
     """The address of a ZeroMQ publisher that already runs."""
 
     def __str__(self) -> str:
-        return f"{ZMQ_SCHEME}{super().__str__()}"
+        return f"{self.can.scheme}{super().__str__()}"
 
     @property
     def can(self) -> Capabilities:
@@ -113,7 +118,7 @@ class KafkaTarget(Target):
     """The address of a Kafka broker that already runs."""
 
     def __str__(self) -> str:
-        return f"kafka://{super().__str__()}"
+        return f"{self.can.scheme}{super().__str__()}"
 
     @property
     def can(self) -> Capabilities:
@@ -138,17 +143,16 @@ class AmqpTarget(Target):
 
 
 def parse_target(text: object) -> Target:
-    """The address in `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, over WebSocket
-    `ws://HOST[:PORT][/PATH]` and `wss://`, over QUIC `quic://HOST[:PORT]`, for a NATS server
-    `nats://HOST[:PORT]`, for Kafka `kafka://HOST[:PORT]`, for clients of AMQP
-    `amqp://HOST[:PORT][/VHOST]`, or for a publisher of ZeroMQ `zmq://HOST:PORT`."""
+    """Returns the target of an address in one of the `forms`. Raises UnfitError."""
     found = _URL.fullmatch(text.strip()) if isinstance(text, str) else None
-    scheme = found["scheme"] if found is not None else ""
-    if found is None or (not scheme.startswith(WITH_PATH) and found["path"] not in {"", "/"}):
-        raise UnfitError(text, f"is {TARGET_ALLOWED}", _target_hint(text))
-    if scheme == "zmq" and not found["port"]:
-        raise UnfitError(text, "is zmq://HOST:PORT", "publishers of ZeroMQ have no usual port")
-    port = int(found["port"] or DEFAULT_PORTS[scheme])
+    written = found["scheme"] if found is not None else ""
+    scheme = BY_NAME.get(written)
+    if found is None or scheme is None or (scheme.path is None and found["path"] not in {"", "/"}):
+        raise UnfitError(text, f"is {forms()}", _target_hint(text))
+    usual = scheme.port if written == scheme.name else scheme.tls_port
+    if usual is None and not found["port"]:
+        raise UnfitError(text, f"is {scheme.form}", f"{scheme.title} has no usual port")
+    port = int(found["port"] or usual or 0)
     if not 0 < port <= 65535:
         raise UnfitError(text, "is a port of 1 to 65535")
     host = found["address"] or found["host"]
@@ -156,30 +160,33 @@ def parse_target(text: object) -> Target:
         _address(found["address"], text)
     if found["zone"]:
         host = _with_zone(found["address"], found["zone"], text)
-    if scheme == "zmq":
-        return PublisherTarget(host=host, port=port)
-    if scheme in {"nats", "natss"}:
-        return NatsTarget(host=host, port=port, tls=scheme in UNDER_TLS)
-    if scheme == "kafka":
-        return KafkaTarget(host=host, port=port)
-    if scheme.startswith("amqp"):
-        own = _virtual_host(found["path"], text)
-        return AmqpTarget(host=host, port=port, tls=scheme in UNDER_TLS, virtual_host=own)
-    path = found["path"] if found["path"].startswith("/") else f"/{found['path']}"
-    websocket = path if scheme.startswith("ws") else None
-    quic = scheme == "quic"
-    return Target(host=host, port=port, tls=scheme in UNDER_TLS, websocket=websocket, quic=quic)
+    tls = written in UNDER_TLS
+    match scheme.name:
+        case "zmq":
+            return PublisherTarget(host=host, port=port)
+        case "nats":
+            return NatsTarget(host=host, port=port, tls=tls)
+        case "kafka":
+            return KafkaTarget(host=host, port=port)
+        case "amqp":
+            own = _virtual_host(found["path"], text)
+            return AmqpTarget(host=host, port=port, tls=tls, virtual_host=own)
+        case "ws":
+            path = found["path"] if found["path"].startswith("/") else f"/{found['path']}"
+            return Target(host=host, port=port, tls=tls, websocket=path)
+        case _:
+            return Target(host=host, port=port, tls=tls, quic=scheme.name == QUIC)
 
 
 def parse_targets(value: object) -> tuple[Target, ...]:
     """The addresses in one URL or a list of them."""
     if isinstance(value, (list, tuple)):
         if not value:
-            raise UnfitError(value, f"is {TARGET_ALLOWED}, or a list of them")
+            raise UnfitError(value, f"is {forms()}, or a list of them")
         targets = tuple(parse_target(item) for item in value)
         if len({target.can.title for target in targets}) > 1:
-            allowed = "are targets of one protocol: zmq://, nats://, kafka://, amqp://, or MQTT"
-            raise UnfitError(value, allowed)
+            titles = dict.fromkeys(scheme.can.title for scheme in SCHEMES)
+            raise UnfitError(value, f"are targets of one protocol: {', '.join(titles)}")
         if len({getattr(target, "virtual_host", "") for target in targets}) > 1:
             hint = 'write virtual_host: "vh-{n}" in a population'
             raise UnfitError(value, "are targets with one virtual host", hint)
@@ -250,57 +257,30 @@ def _target_hint(text: object) -> str | None:
         return f"write a zone after %25: {scheme}://[fe80::1%25eth0]:1883"
     if scheme == "tcp":
         return f"write mqtt://{rest} for a broker, zmq://{rest} for a publisher of ZeroMQ"
-    known = _SCHEMES.get(scheme)
+    known = _MEANT.get(scheme)
     if known is None:
-        return (
-            "this version speaks MQTT (mqtt://, under TLS mqtts://), MQTT over WebSocket (ws://, "
-            "under TLS wss://), MQTT over QUIC (quic://), NATS (nats://, under TLS natss://), "
-            "Kafka (kafka://), AMQP 0-9-1 (amqp://, under TLS amqps://) and ZeroMQ (zmq://)"
-        )
+        *first, last = (each.in_words for each in SCHEMES)
+        return f"this version speaks {', '.join(first)} and {last}"
     if "@" in rest:
         return "write username and password as keys: of the population, or of the source"
     if scheme != known:
         return f"write {known}://{rest}"
     if scheme.startswith("ws"):
         return "a path has no spaces and no #: write %20 and %23"
-    return "only ws://, wss:// and amqp:// have a path" if "/" in rest.rstrip("/") else None
+    with_path = ", ".join(f"{name}://" for name, each in BY_NAME.items() if each.path is not None)
+    return f"only {with_path} have a path" if "/" in rest.rstrip("/") else None
 
 
-DEFAULT_PORT = 1883
-DEFAULT_TLS_PORT = 8883
-NATS_PORT = 4222
-KAFKA_PORT = 9092
-QUIC_PORT = 14567
-"""Port of EMQX; MQTT over QUIC has no registered one."""
-QUIC_SCHEME = "quic://"
-DEFAULT_PORTS = {
-    **{"mqtt": DEFAULT_PORT, "mqtts": DEFAULT_TLS_PORT, "ws": 80, "wss": 443},
-    "quic": QUIC_PORT,
-    **{"nats": NATS_PORT, "natss": NATS_PORT, "kafka": KAFKA_PORT},
-    **{"amqp": 5672, "amqps": 5671},
-}
-UNDER_TLS = frozenset({"mqtts", "wss", "quic", "natss", "amqps"})
-WITH_PATH = ("ws", "amqp")
-"""Beginnings of schemes whose addresses have a path."""
-ZMQ_SCHEME = "zmq://"
-NATS_SCHEMES = ("nats://", "natss://")
-KAFKA_SCHEME = "kafka://"
-AMQP_SCHEMES = ("amqp://", "amqps://")
-TARGET_ALLOWED = (
-    "mqtt[s]://HOST[:PORT], ws[s]://HOST[:PORT][/PATH], quic://HOST[:PORT], "
-    "nats[s]://HOST[:PORT], kafka://HOST[:PORT], amqp[s]://HOST[:PORT][/VHOST] or zmq://HOST:PORT"
-)
 SOURCES_MAX = 4096
 SOURCES_ALLOWED = 'is "auto", or addresses and ranges such as 127.0.0.1-127.0.0.8'
 
-_SCHEMES = {
-    **{scheme: scheme for scheme in ("mqtt", "mqtts", "ws", "wss", "quic", "zmq", "nats", "natss")},
-    "kafka": "kafka",
-    **{scheme: scheme for scheme in ("amqp", "amqps")},
+_MEANT = {
+    **{name: name for name in BY_NAME},
     **{"ssl": "mqtts", "tls": "mqtts", "http": "ws", "https": "wss"},
 }
+"""The schemes, and those of other programs with the one that is meant."""
 _URL = re.compile(
-    r"(?P<scheme>mqtts?|wss?|quic|zmq|natss?|kafka|amqps?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)"
+    rf"(?P<scheme>{'|'.join(BY_NAME)})://(?:\[(?P<address>[0-9A-Fa-f:.]+)"
     r"(?:%25(?P<zone>[A-Za-z0-9._~-]{1,15}))?\]"
     r"|(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?))(?::(?P<port>\d{1,6}))?"
     r"(?P<path>(?:[/?][!-\"$-~]*)?)",

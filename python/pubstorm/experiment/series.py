@@ -187,13 +187,7 @@ def _of_search(column: str, search: SearchResult) -> StepFigure:
         return StepFigure(word=str(answer.limited_by or ""))
     if column == "search.most":
         return StepFigure(estimate=answer.most, limited_by=_limit(trials_of(search, column)))
-    remark = None
-    if answer.best is None:
-        remark = "no value passed"
-    elif not answer.confirmed:
-        did = "failed" if answer.confirmed is False else "was not counted"
-        remark = f"it {did} when it was played again"
-    return StepFigure(estimate=answer.best, limited_by=answer.limited_by, remark=remark)
+    return StepFigure(estimate=answer.best, limited_by=answer.limited_by, remark=search.remark)
 
 
 def _at_trials(column: str, trials: Sequence[Trial], folder: Path) -> StepFigure | None:

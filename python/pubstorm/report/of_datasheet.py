@@ -139,6 +139,8 @@ def identity_facts(sheet: Datasheet) -> Iterator[Fact]:
     yield Fact("broker", sheet.name_of_broker)
     if who.source:
         yield Fact("source", who.source)
+    yield Fact("protocol", who.protocol)
+    yield from (Fact(f"in {who.protocol}", each) for each in who.words)
     yield from (Fact("changed setting", each) for each in who.changed)
     yield Fact("processors", processors(who))
     yield Fact("memory", memory(who))

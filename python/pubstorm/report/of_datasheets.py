@@ -124,6 +124,11 @@ def _brokers(found: SheetComparison) -> Table:
     return Table("Brokers", columns("word", "term", *by_name), rows)
 
 
+def _have_words(found: SheetComparison) -> bool:
+    """Returns True if a sheet is of another protocol than MQTT."""
+    return any(each.identity.words for each in found.columns)
+
+
 def _terms(column: SheetColumn, place: int, found: SheetComparison) -> dict[str, str]:
     who = column.identity
     figures = [row.figures[place] for row in found.rows]
@@ -131,6 +136,7 @@ def _terms(column: SheetColumn, place: int, found: SheetComparison) -> dict[str,
     return {
         "version": f"{who.broker} {who.version}".strip(),
         "source": who.source,
+        **({"words of MQTT": "; ".join(who.words)} if _have_words(found) else {}),
         "changed settings": "; ".join(who.changed),
         "known limits": "; ".join(who.known),
         **terms(column),

@@ -40,6 +40,8 @@ SECTIONS: dict[Section, str] = {
 Better = Literal["more", "less", ""]
 """Direction in which a figure is better; empty: in none."""
 CellState = Literal["measured", "without figures", "left out", "not played"]
+MQTT = "MQTT"
+"""Protocol of a sheet by default."""
 OURS = (LimitedBy.GENERATOR, LimitedBy.HOST)
 """Limits of ours: such a figure is a lower bound of what is under test."""
 
@@ -137,6 +139,10 @@ class Identity(Value):
     """Name of the broker, or its address."""
     version: str = ""
     """Version; empty if it is not known."""
+    protocol: str = MQTT
+    """Protocol of the clients."""
+    words: tuple[str, ...] = ()
+    """Meanings of the words of MQTT in another protocol, each in a sentence."""
     recipe: str | None = None
     """Name of the recipe; null: the broker was running."""
     source: str = ""
@@ -155,6 +161,10 @@ class Identity(Value):
     """True if its memory contains garbage."""
     environment: Environment | None = None
     """The machine and the programs; null until a cell was played."""
+
+    def named(self, name: str) -> str:
+        """Returns a name of the broker with the protocol, if it is not MQTT."""
+        return name if self.protocol == MQTT else f"{name} ({self.protocol})"
 
 
 class SheetDrift(Value):
@@ -202,8 +212,8 @@ class Datasheet(Experiment):
 
     @property
     def name_of_broker(self) -> str:
-        """The broker with its version."""
-        return f"{self.identity.broker} {self.identity.version}".strip()
+        """The broker with its version, and the protocol if it is not MQTT."""
+        return self.identity.named(f"{self.identity.broker} {self.identity.version}".strip())
 
     @property
     def anchored_again(self) -> frozenset[str]:

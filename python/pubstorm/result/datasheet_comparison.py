@@ -188,12 +188,12 @@ def compare_sheets(sheets: Sequence[Datasheet], run_directory: str = "") -> Shee
 
 def _identity(sheet: Datasheet) -> tuple[object, ...]:
     who = sheet.identity
-    return who.broker, who.version, who.settings, who.cpus, who.memory_bytes
+    return who.broker, who.version, who.protocol, who.settings, who.cpus, who.memory_bytes
 
 
 def _names(passes: Sequence[Sequence[Datasheet]]) -> list[str]:
     """Returns a name for each column: the broker, with its version and a number if needed."""
-    brokers = [group[0].identity.broker for group in passes]
+    brokers = [group[0].identity.named(group[0].identity.broker) for group in passes]
     full = [group[0].name_of_broker for group in passes]
     names = []
     for place, (broker, name) in enumerate(zip(brokers, full, strict=True)):
@@ -251,6 +251,7 @@ def terms(column: SheetColumn) -> dict[str, str]:
     who, machine = column.identity, column.identity.environment
     memory = "all" if who.memory_bytes is None else bytes_text(who.memory_bytes)
     found = {
+        "protocol": who.protocol,
         "processors": ", ".join(map(str, who.cpus)) or "all",
         "memory": memory,
         "figures of memory": "with garbage" if who.garbage else "without garbage",

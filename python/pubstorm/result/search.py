@@ -149,7 +149,7 @@ class SearchAnswer(Value):
     """The largest value of the figure; null: there is no figure, or it was never measured."""
     limited_by: LimitedBy | None = None
     """Component that set the limit at the smallest value beyond the answer; none: the search
-    reached its bound; null: no trial was counted."""
+    reached its bound; null: no trial was counted, or the search ended before a value failed."""
     confirmed: bool | None = None
     """True if the value of `best` passed when it was played again; null: it was not."""
     confirmed_at: Number | None = None
@@ -185,6 +185,14 @@ def beyond(trials: Sequence[Trial], best: Estimate | None) -> Trial | None:
     floor = 0.0 if best is None else best.value
     others = [trial for trial in trials if not trial.passed and trial.value > floor]
     return min(reversed(others), key=lambda trial: trial.value, default=None)
+
+
+def nothing_passed(trials: Sequence[Trial]) -> str:
+    """Returns the reason why a search has no answer."""
+    if not trials:
+        return "no trial ended"
+    below = any(trial.passed for trial in trials)
+    return "no value passed below those that failed" if below else "no value passed"
 
 
 def ended_by_host(trials: Sequence[Trial], best: Estimate | None) -> bool:
@@ -264,6 +272,19 @@ class SearchResult(Experiment):
     def played(self) -> tuple[Trial, ...]:
         """All trials, with the recovery tests, in the order of playing."""
         return (*self.trials, *self.recovery)
+
+    @property
+    def remark(self) -> str | None:
+        """The reason why there is no answer, or why it is not confirmed; None if it is."""
+        answer = self.answer
+        if answer.best is None:
+            return nothing_passed(self.trials)
+        if answer.confirmed:
+            return None
+        if all(trial.phase != "confirm" for trial in self.trials):
+            return "it was not played again"
+        did = "failed" if answer.confirmed is False else "was not counted"
+        return f"it {did} when it was played again"
 
     @property
     def status(self) -> Status:

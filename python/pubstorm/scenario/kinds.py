@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from pubstorm.contract.capabilities import MQTT_NAMES, ProtocolName
+from pubstorm.contract.capabilities import BY_NAME, MQTT_NAMES, ProtocolName
 from pubstorm.contract.protocol import (
     U32_MAX,
     Mqtt,
@@ -20,7 +20,6 @@ from pubstorm.contract.protocol import (
     SparkplugPayload,
     Zmtp,
 )
-from pubstorm.contract.target import AMQP_SCHEMES, KAFKA_SCHEME, NATS_SCHEMES, ZMQ_SCHEME
 from pubstorm.quantities import SECOND_NS, write_duration
 from pubstorm.scenario.addresses import ProxyProtocol
 from pubstorm.scenario.amqp import AmqpClients
@@ -529,11 +528,9 @@ def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
     brokers = {each.path[-1] for each in root["topology"]["brokers"].named()}
     target = root[TARGET].data
     first = target[0] if isinstance(target, list) and target else target
-    at_target = next((k for k, s in SCHEMES.items() if str(first).strip().startswith(s)), None)
-    if isinstance(first, str) and first.strip().startswith(ZMQ_SCHEME):
-        publishers.add(TARGET)
-    else:
-        brokers.add(TARGET)
+    scheme = BY_NAME.get(str(first).strip().partition("://")[0])
+    at_target = None if scheme is None else PROTOCOLS.get(scheme.name)
+    (brokers if scheme is None or scheme.can.has_broker else publishers).add(TARGET)
 
     def kind_of(population: At) -> str:
         at = population["at"]
@@ -581,8 +578,6 @@ SUBSCRIBERS = "simulated subscribers of ZeroMQ"
 SOCKETS = "real sockets of ZeroMQ"
 PROTOCOLS = {"nats": NATS, "kafka": KAFKA, "amqp": AMQP}
 """Kinds by the key `protocol`."""
-SCHEMES = {NATS: NATS_SCHEMES, KAFKA: (KAFKA_SCHEME,), AMQP: AMQP_SCHEMES}
-"""Beginnings of addresses, by the kind of the populations there."""
 AnyPopulation = Annotated[
     Annotated[MqttClients, Tag(MQTT)]
     | Annotated[NatsClients, Tag(NATS)]

@@ -122,6 +122,12 @@ def written_again(scenario: Scenario) -> str:
     return yaml_of({key: part for key, part in written.items() if part != {}})
 
 
+def populations_of(scenario: Scenario) -> Mapping[str, Any]:
+    """Returns the populations of a scenario as they are written, with its overrides."""
+    data: Any = read_document(written_again(scenario)).data
+    return {**data["populations"]}
+
+
 def _without_nulls(part: Any) -> Any:
     """Returns a part without its null values, which are as if they were absent."""
     if isinstance(part, Mapping):

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from pubstorm.contract.capabilities import SCHEMES
 from pubstorm.contract.target import PublisherTarget
 from pubstorm.quantities import MILLISECOND_NS, SECOND_NS
 from pubstorm.scenario.addresses import Addresses
@@ -57,14 +58,14 @@ class Scenario(Part):
     """Name of the run's folder. Default: the name of the file."""
     description: Text = ""
     """One line for the list of scenarios."""
-    target: Targets = ()
-    """Brokers that clients connect to: `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, over
-    WebSocket `ws://HOST[:PORT][/PATH]` or `wss://HOST[:PORT][/PATH]`, over QUIC
-    `quic://HOST[:PORT]`, for AMQP `amqp://HOST[:PORT][/VHOST]`, or a list; or publishers of ZeroMQ
-    that already run, `zmq://HOST:PORT`.
-    Client c of a population goes to target c modulo their number. `addresses` chooses among the
-    addresses of a name. Not needed if the topology starts brokers; with bridges it can be the
-    broker that they lead to."""
+    target: Targets = Field(
+        default=(),
+        description="Brokers that clients connect to, or publishers of ZeroMQ that already run: "
+        f"{', '.join(f'`{each.form}`' for each in SCHEMES)}, or a list of addresses of one "
+        "protocol.\nClient c of a population goes to target c modulo their number. `addresses` "
+        "chooses among the\naddresses of a name. Not needed if the topology starts brokers; with "
+        "bridges it can be the\nbroker that they lead to.",
+    )
     topology: ScenarioTopology = ScenarioTopology()
     """The brokers that the run itself starts and stops."""
     populations: Mapping[Name, AnyPopulation] = Field(min_length=1)

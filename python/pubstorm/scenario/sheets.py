@@ -5,12 +5,15 @@ each with its line."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError
 
-from pubstorm.errors import ScenarioError
+from pubstorm.contract.capabilities import CAPABILITIES, MQTT, Capabilities, ProtocolName
+from pubstorm.contract.target import parse_target
+from pubstorm.errors import ScenarioError, UsageError
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import UnfitError, Unit
 from pubstorm.result.datasheet import Better, Section
@@ -23,8 +26,8 @@ from pubstorm.scenario.recipes import problems_of
 
 BEST, VERDICT = "search.best", "verdict"
 """Figures that are no metric: the answer of a search, and the verdict of each step of a sweep."""
-Need = Literal["started", "tls", "websocket", "persistent"]
-"""Properties of a broker that a cell needs: the sheet starts it, or it serves a transport."""
+Need = Literal["started", "tls", "websocket", "persistent", "mqtt"]
+"""Needs of a cell: the sheet starts the broker, it serves a transport, or clients speak MQTT."""
 
 
 class PlannedFigure(Part):
@@ -116,7 +119,10 @@ class PlannedCell(Part):
     warm_up: Flag = True
     """The broker warms up first, for as long as its recipe says, if the runs share it."""
     needs: tuple[Need, ...] = ()
-    """Properties of the broker without which the cell is left out."""
+    """Properties of the broker, and the protocol, without which the cell is left out."""
+    optional: tuple[Name, ...] = ()
+    """Populations without which the cell is played in a protocol that cannot have them; without
+    others it is left out."""
     by_command: Mapping[str, Any] = Field(default_factory=dict)
     """Faults by path that take the place of those of the scenario where `--restart-command`
     restarts a broker that the sheet did not start. The sheet adds the command."""
@@ -204,3 +210,170 @@ def find_plan(name: str) -> FilePath:
 
 
 PLAN_HINT = "the folder sheets of Pubstorm has a plan to start from"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """The words of a protocol for the cells of a sheet, whose scenarios have those of MQTT."""
+
+    protocol: ProtocolName
+    published: tuple[Mapping[str, Any], Mapping[str, Any]]
+    """Keys of a publication of QoS 0, and of QoS 1."""
+    subscribed: tuple[Mapping[str, Any], Mapping[str, Any]]
+    """Keys of a subscription of QoS 0, and of QoS 1."""
+    persistent: Mapping[str, Any] = field(default_factory=dict)
+    """Further keys of a publication of QoS 1 if the broker keeps its state on the disk."""
+    group: str
+    """Key with the name of a group."""
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of a subscription whose messages are kept while its client is away, with {population}
+    and {place} for its place there."""
+    stream: str | None = None
+    """Name of the stream that stores messages of QoS 1; None: the protocol needs none."""
+    words: tuple[str, ...]
+    """Meanings of the words of MQTT, each in a sentence."""
+
+    @property
+    def can(self) -> Capabilities:
+        """Abilities of the protocol."""
+        return CAPABILITIES[self.protocol]
+
+    def lacks(self, clients: Mapping[str, Any]) -> str | None:
+        """Returns the reason why a population of MQTT does not exist in the protocol; None if it
+        does."""
+        flows = [*_flows(clients, "publications"), *_flows(clients, "subscriptions")]
+        qos = max((flow.get("qos", 0) for flow in flows), default=0)
+        if qos > 1:
+            return f"{self.can.title} has no QoS {qos}"
+        if any(flow.get("retain") for flow in flows):
+            return f"{self.can.title} has no retained messages"
+        if clients.get("session") == "persistent" and not clients.get("subscriptions"):
+            return f"{self.can.title} has no session without a subscription"
+        return None
+
+    def without(self, populations: Mapping[str, Any]) -> Mapping[str, str]:
+        """Returns the populations of MQTT that do not exist in the protocol, with the reason."""
+        found = {name: self.lacks(clients) for name, clients in populations.items()}
+        return {name: why for name, why in found.items() if why is not None}
+
+    def spoken(self, populations: Mapping[str, Any], *, persistent: bool) -> dict[str, Any]:
+        """Returns the keys of a scenario with the populations in the protocol, without those that
+        do not exist there. `persistent`: the broker keeps its state on the disk."""
+        found = {
+            name: self._clients(name, clients, persistent=persistent)
+            for name, clients in populations.items()
+            if self.lacks(clients) is None
+        }
+        subjects = {
+            _first(flow["topic"]): None
+            for clients in found.values()
+            for flow in (*clients.get("publications", ()), *clients.get("subscriptions", ()))
+            if "stream" in flow
+        }
+        if not subjects:
+            return {"populations": found}
+        storage = "file" if persistent else "memory"
+        streams = {self.stream: {"subjects": [*subjects], "storage": storage}}
+        # Streams deliver again after 3 s, which must be less than the drain.
+        return {"populations": found, "topology.streams": streams, "drain": "5s"}
+
+    def _clients(
+        self, name: str, clients: Mapping[str, Any], *, persistent: bool
+    ) -> dict[str, Any]:
+        is_kept = clients.get("session") == "persistent"
+        found = {key: value for key, value in clients.items() if key not in OF_MQTT}
+        found["protocol"] = self.protocol
+        for key in ("publications", "subscriptions"):
+            if key not in clients:
+                continue
+            found[key] = []
+            for place, flow in enumerate(_flows(clients, key)):
+                qos = flow.get("qos", 0)
+                own = (self.published if key == "publications" else self.subscribed)[qos]
+                more: dict[str, Any] = {}
+                if key == "publications" and qos and persistent:
+                    more = {**self.persistent}
+                elif key == "subscriptions" and is_kept:
+                    around = {"population": name, "place": place, "n": "{n}"}
+                    more = {
+                        kept: value.format(**around) if isinstance(value, str) else value
+                        for kept, value in self.kept.items()
+                    }
+                found[key].append({**self._named(flow), **own, **more})
+        return found
+
+    def _named(self, flow: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns a flow with its name, and its group, in the words of the protocol."""
+        names, topic = self.can.names, flow["topic"]
+        assert names is not None, "the protocol has names"
+        group = {}
+        if topic.startswith(SHARED):
+            _, name, topic = topic.split("/", 2)
+            group = {self.group: name}
+        kept = {key: value for key, value in flow.items() if key not in {"topic", "qos"}}
+        return {**names.flow(topic), **group, **kept}
+
+
+def _flows(clients: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
+    """Yields the flows of a population as mappings."""
+    for flow in clients.get(key, ()):
+        yield flow if isinstance(flow, Mapping) else {"topic": flow}
+
+
+def _first(subject: str) -> str:
+    """Returns the subject of NATS that has all those with the same first token."""
+    first, separator, _ = subject.partition(".")
+    return f"{first}.>" if separator else first
+
+
+SHARED = "$share/"
+OF_MQTT = ("session", "version", "end")
+"""Keys of a population that only MQTT has, and without which a cell is the same load."""
+DIALECTS: Mapping[str, Dialect] = {
+    dialect.can.title: dialect
+    for dialect in (
+        Dialect(
+            protocol="amqp",
+            published=({}, {"confirm": True}),
+            subscribed=({"acknowledge": "none"}, {"acknowledge": "each"}),
+            persistent={"persistent": True},
+            group="queue",
+            kept={"queue": "{population}-{n}-{place}", "auto_delete": False},
+            words=(
+                "a topic is a routing key of amq.topic, a subscription a queue with its consumer",
+                "QoS 1: the broker confirms each message, and consumers acknowledge each delivery",
+                "QoS 0: without confirms, and the broker forgets a delivery as it sends it",
+                "a persistent session is a durable queue without auto_delete",
+                "a shared group is a queue that its members share",
+            ),
+        ),
+        Dialect(
+            protocol="nats",
+            published=({}, {"stream": "SHEET"}),
+            subscribed=({}, {"stream": "SHEET"}),
+            group="group",
+            stream="SHEET",
+            words=(
+                "a topic is a subject",
+                "QoS 1: JetStream stores and acknowledges each message, and each client has a "
+                "durable consumer, also where the session is clean",
+                "QoS 0: core NATS",
+                "a shared group is a queue group",
+            ),
+        ),
+    )
+}
+"""Protocols other than MQTT in which a sheet can be played, by their titles."""
+
+
+def dialect_of(protocol: str | None, target: str | None) -> Dialect | None:
+    """Returns the words of a protocol by its title, or of the protocol of an address; None for
+    MQTT. Raises UsageError for another one, or two that differ."""
+    address = None if target is None else parse_target(target.split()[0]).can.title
+    if protocol is not None and address not in {None, protocol}:
+        raise UsageError(f"found {protocol} with {target}", "leave out --protocol")
+    title = protocol or address or MQTT.title
+    if title not in {MQTT.title, *DIALECTS}:
+        allowed = ", ".join((MQTT.title, *DIALECTS))
+        raise UsageError(f"found {target}, a data sheet is of {allowed}")
+    return DIALECTS.get(title)

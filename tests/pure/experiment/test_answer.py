@@ -67,7 +67,8 @@ def searched(
         outcome = TrialOutcome(state, figure)
         made = trial(len(trials) + 1, following.value, outcome)
         thresholds = missed if state == "failed" else ()
-        trials.append(made.model_copy(update={"thresholds": thresholds}))
+        update = {"thresholds": thresholds, "phase": following.phase}
+        trials.append(made.model_copy(update=update))
         strategy.take(outcome)
     return strategy, trials
 
@@ -228,6 +229,53 @@ def test_an_answer_has_its_bound_its_limit_and_its_words(
     assert re.fullmatch(text, answer.text)
     if bound == "none":
         assert answer.best is not None and answer.best.low <= limits[0] < answer.best.high
+
+
+@pytest.mark.parametrize("figure", [False, True], ids=["plain", "figure"])
+@pytest.mark.parametrize(
+    ("limit", "host"), [(43_607, 1e12), (1e12, 43_607), (1e12, 1e12), (137, 1e12), (0, 1e12)]
+)
+def test_a_search_that_ends_early_has_the_answer_of_the_trials_that_it_played(
+    limit: float, host: float, figure: bool
+) -> None:
+    settings = Settings(1000, 64_000, retries=0, has_figure=figure)
+    _, whole = searched(settings, limited(limit, host))
+    strategy, trials = Strategy(settings), list[Trial]()
+    for played in whole:
+        answer = answer_of(trials, strategy.facts, TERMS)
+        found = search_of(trials=tuple(trials), answer=answer)
+        passed = [trial.value for trial in trials if trial.passed]
+        if not trials:
+            assert answer.text == found.remark == "no trial ended"
+        elif not passed:
+            assert answer.text.startswith("no value passed")
+            assert found.remark == "no value passed"
+        else:
+            assert answer.best is not None and answer.best.low <= max(passed)
+            assert answer.best_trial in {trial.number for trial in trials if trial.passed}
+            assert "no value passed" not in f"{answer.headline} {answer.text}"
+            is_open = "goes no further" not in answer.text and answer.limited_by is None
+            reached = any(trial.value >= settings.high for trial in trials)
+            assert is_open == (not reached and all(trial.passed for trial in trials))
+        figures = [trial.figure for trial in trials if trial.counted and trial.figure is not None]
+        assert (answer.most is not None) == bool(figures)
+        again = [trial for trial in trials if trial.phase == "confirm"]
+        assert found.remark is None or bool(again) == (
+            found.remark not in {"no trial ended", "no value passed", "it was not played again"}
+        )
+        trials.append(played)
+        strategy.take(outcome_of(played))
+
+
+def test_values_that_passed_above_one_that_failed_are_no_answer_and_are_not_denied() -> None:
+    def system(each: Candidate) -> State:
+        return "passed" if each.value > 1000 else "failed"
+
+    strategy, trials = searched(Settings(1000, 8000, has_figure=True), system)
+    answer = answer_of(trials, strategy.facts, TERMS)
+    assert answer.best is None
+    said = {text.partition(";")[0].replace(THIN_SPACE, " ") for text in answer.statements}
+    assert len(said) == 1 and said.pop().startswith("no value passed below those that failed")
 
 
 def test_the_largest_figure_has_an_interval_of_its_own() -> None:

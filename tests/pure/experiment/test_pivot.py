@@ -219,5 +219,5 @@ def test_an_answer_that_did_not_hold_again_says_so(search: SearchResult) -> None
     assert found["search.best"].remark == "it failed when it was played again"
     nothing = search.model_copy(update={"answer": SearchAnswer(), "trials": ()})
     found = figures(["search.best", "search.most", "search.most:lost"], None, nothing, Path())
-    assert found["search.best"].remark == "no value passed"
+    assert found["search.best"].remark == "no trial ended"
     assert "search.most:lost" not in found

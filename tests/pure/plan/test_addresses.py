@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 
+from pubstorm.cli.options import TARGET
+from pubstorm.contract.capabilities import SCHEMES, UNDER_TLS, AddressScheme
 from pubstorm.contract.target import parse_target
 from pubstorm.plan import compile_plan
+from pubstorm.quantities import UnfitError
 from pubstorm.scenario import Scenario, parse_scenario
 
 TEXT = """\
@@ -99,3 +103,18 @@ def test_another_target_leaves_out_the_addresses_of_other_names(
     text = TEXT.format(more="addresses: {names: {broker.example: 127.0.0.2}}", own="")
     addresses = parse_scenario(text, "s.yaml", target=target).addresses
     assert addresses is not None and [*addresses.names] == names
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+def test_each_scheme_is_read_and_stands_in_help_and_reference(scheme: AddressScheme) -> None:
+    for name in scheme.names:
+        target = parse_target(f"{name}://h:7")
+        assert (target.host, target.port, target.can) == ("h", 7, scheme.can)
+        assert target.tls == (name in UNDER_TLS) or target.quic
+    (option,) = click.command()(TARGET(lambda: None)).params
+    assert isinstance(option, click.Option) and scheme.form in str(option.help)
+    schema = Scenario.model_json_schema()
+    assert f"`{scheme.form}`" in schema["properties"]["target"]["description"]
+    with pytest.raises(UnfitError) as caught:
+        parse_target("carrier-pigeon://h")
+    assert scheme.form in str(caught.value) and scheme.in_words in str(caught.value.hint)

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from pubstorm.host.children import find
 from tests.kit import program
+from tests.kit.nats_server import servers_in
 from tests.kit.ports import free_port
 
 pytestmark = pytest.mark.slow("a sheet plays a search, a series and a run with a restart")
@@ -162,6 +164,55 @@ def test_a_sheet_says_what_a_busy_generator_hides(tmp_path: Path) -> None:
     (figure,) = capacity["figures"]
     assert figure["estimate"] is None or figure["estimate"]["bound"] == "at_least", figure
     assert "load generator was the limit" in json.dumps(capacity), capacity
+
+
+OWN_PROTOCOLS = pytest.mark.parametrize(
+    ("kind", "protocol", "program_of_it"),
+    [("rabbitmq", "amqp", "rabbitmq-server"), ("nats", "nats", "nats-server")],
+)
+
+
+@OWN_PROTOCOLS
+def test_a_sheet_is_played_in_the_own_protocol_of_a_broker(
+    tmp_path: Path, kind: str, protocol: str, program_of_it: str
+) -> None:
+    if find(program_of_it) is None:
+        pytest.skip(f"{program_of_it} is not installed")
+    recipe = {"name": kind, "source": "here", "install": "nothing", "broker": kind}
+    (tmp_path / "own.yaml").write_text(json.dumps(recipe | {"warm_up": "1s"}))
+    words = ("./own.yaml", "--protocol", protocol, "--only", "capacity,restart")
+    done, stored = play(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    assert stored["identity"]["protocol"] == protocol.upper()
+    for cell in stored["cells"]:
+        assert cell["state"] == "measured", cell
+        assert cell["figures"][0]["estimate"] is not None, cell
+        assert spoken_in(tmp_path / "sheet" / cell["folder"]) == {protocol}
+    plans = (tmp_path / "sheet").glob("cells/*-capacity/trials/*/plan.json")
+    levels = {each["qos"] for each in flows_in(next(plans))}
+    assert levels == {1}, "publications of QoS 1 are confirmed by the broker"
+
+
+def test_an_address_says_in_which_protocol_a_sheet_is_played(tmp_path: Path) -> None:
+    with servers_in(tmp_path) as start:
+        server = start("jetstream: {store_dir: store}")
+        done, stored = play(tmp_path, server.url, "--yes", "--only", "capacity")
+    assert done.returncode == 0, done.stderr
+    (capacity,) = stored["cells"]
+    assert stored["identity"]["protocol"] == "NATS" and capacity["state"] == "measured", capacity
+    assert spoken_in(tmp_path / "sheet" / capacity["folder"]) == {"nats"}
+
+
+def spoken_in(cell: Path) -> set[str]:
+    """Returns the protocols of all clients in the runs of a cell."""
+    plans = [json.loads(path.read_text()) for path in cell.rglob("plan.json")]
+    return {each["protocol"]["kind"] for plan in plans for each in plan["populations"]}
+
+
+def flows_in(plan: Path) -> list[dict[str, Any]]:
+    """Returns the publications of all populations of a plan."""
+    populations = json.loads(plan.read_text())["populations"]
+    return [flow for each in populations for flow in each["publications"]]
 
 
 START = """\

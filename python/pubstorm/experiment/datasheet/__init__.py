@@ -5,7 +5,7 @@ cell, and a stored sheet continues with the cells that it lacks."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -37,16 +37,18 @@ from pubstorm.result.datasheet_comparison import SheetComparison, compare_sheets
 from pubstorm.result.limits import Probed
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.document import yaml_of
-from pubstorm.scenario.load import largest
+from pubstorm.scenario.load import largest, populations_of
 from pubstorm.scenario.load import text_of as written_in
 from pubstorm.scenario.recipes import NAMES_HINT as RECIPE_HINT
 from pubstorm.scenario.recipes import Recipe, find_recipe, parse_recipe
 from pubstorm.scenario.series import written
 from pubstorm.scenario.sheets import (
     PLAN_HINT,
+    Dialect,
     PartOfAnswer,
     PlannedCell,
     SheetPlan,
+    dialect_of,
     find_plan,
     parse_plan,
 )
@@ -99,6 +101,8 @@ class Asked:
     """Length of the soak; None: that of the scenario."""
     restart: str = ""
     """Line for the shell that restarts a broker that runs already; empty: it is not restarted."""
+    protocol: str | None = None
+    """Title of the protocol of the clients; None: that of the address, or MQTT."""
     reports: bool = True
 
     @property
@@ -117,15 +121,18 @@ class BrokerAsked:
     """Text of the recipe."""
     restart: str = ""
     """The line that restarts it, if the sheet does not start it."""
+    dialect: Dialect | None = None
+    """Protocol of the clients; None: MQTT."""
 
     @classmethod
     def of(cls, asked: Asked, text: str | None = None) -> BrokerAsked:
         """Reads the recipe, or takes the address. `text`: that of a recipe that was stored."""
+        dialect = dialect_of(asked.protocol, asked.target)
         if asked.target is not None:
             if asked.terms != BrokerTerms():
                 message = f"{asked.target} runs already: it has its terms"
                 raise UsageError(message, "leave out --persistent, --cpus and --memory")
-            return cls(asked.target, None, restart=asked.restart)
+            return cls(asked.target, None, restart=asked.restart, dialect=dialect)
         if asked.restart:
             message = f"found --restart-command with {asked.subject}, which the sheet starts itself"
             raise UsageError(message, "leave it out: the sheet kills and starts the broker")
@@ -135,7 +142,10 @@ class BrokerAsked:
         if asked.terms.persistent and recipe.persistent is None:
             message = f"found --persistent, which the recipe {asked.subject} does not have"
             raise UsageError(message, "; ".join(recipe.known) or "measure it without")
-        return cls(recipe.name, recipe, text)
+        if dialect is not None and dialect.protocol not in recipe.broker.OTHER_PORTS:
+            message = f"found {dialect.can.title} with the recipe {asked.subject}"
+            raise UsageError(message, "give the address of a broker that runs, with its scheme")
+        return cls(recipe.name, recipe, text, dialect=dialect)
 
     def lacks(self, cell: PlannedCell) -> str | None:
         """Returns the reason why this broker cannot have a cell; None if it can."""
@@ -144,7 +154,11 @@ class BrokerAsked:
                 return "the sheet did not start this broker"
             if not self.restart:
                 return "the sheet did not start this broker: --restart-command LINE restarts it"
+        if "mqtt" in cell.needs and self.dialect is not None:
+            return f"{self.dialect.can.title} does not have it"
         for need in ("tls", "websocket", "persistent"):
+            if self.dialect is not None and need in ("tls", "websocket") and need in cell.needs:
+                return f"the sheet starts no listener of {self.dialect.can.title} with {need}"
             if need in cell.needs and not (self.recipe and getattr(self.recipe, need)):
                 return f"the sheet has no way to this broker with {need}"
         return None
@@ -185,6 +199,7 @@ def resume_datasheet(path: Path, live: Live) -> Datasheet:
         BrokerTerms(stored.persistent, stored.identity.cpus, stored.identity.memory_bytes),
         stored.soak_s,
         stored.restart,
+        stored.identity.protocol,
     )
     recipe = text_of(path / RECIPE_FILE) if holds(path, RECIPE_FILE) else None
     plan = parse_plan(text_of(path / PLAN_FILE), str(path / PLAN_FILE))
@@ -278,7 +293,8 @@ class _SheetRuns(Runs[Datasheet]):
             self._change(planned, state="measured", folder=turn.folder, figures=figures)
             return counted(len(figures), "limit")
         if isinstance(played, SearchResult | Series):
-            figures = tuple(figures_of(planned, played, folder))
+            lacking = self._not_there(planned)
+            figures = tuple(figures_of(planned, played, folder, lacking))
             has_any = any(each.estimate is not None or each.word for each in figures)
             self._change(
                 planned,
@@ -372,7 +388,19 @@ class _SheetRuns(Runs[Datasheet]):
                 return f"it needs the answer of {part.of}, which has none"
         if cell.probe and not (self._asked.target or "mqtt://").startswith("mqtt://"):
             return "limits are looked for over TCP alone, without TLS and WebSocket"
-        return self._subject.lacks(cell)
+        return self._subject.lacks(cell) or self._not_spoken(cell)
+
+    def _not_spoken(self, cell: PlannedCell) -> str | None:
+        """Returns the reason why the protocol has no such cell; None if it has."""
+        lacking = self._not_there(cell)
+        return next((why for name, why in lacking.items() if name not in cell.optional), None)
+
+    def _not_there(self, cell: PlannedCell) -> Mapping[str, str]:
+        """Returns the populations of a cell that the protocol does not have, with the reason."""
+        dialect = self._subject.dialect
+        if dialect is None or cell.probe:
+            return {}
+        return dialect.without(populations_of(Invocation(cell.scenario, self._given(cell)).load()))
 
     def _turn(self, number: int, planned: PlannedCell) -> Turn | None:
         """Returns the turn of a cell; None if its scenario does not fit this broker."""
@@ -402,12 +430,15 @@ class _SheetRuns(Runs[Datasheet]):
 
     def _scenario(self, planned: PlannedCell) -> tuple[Invocation, Scenario]:
         """Returns the scenario of a cell with this broker. Raises ScenarioError."""
-        changes = self._changes(planned)
-        recipe = self._subject.recipe
+        changes, broker = self._changes(planned), dict[str, Any]()
+        recipe, dialect = self._subject.recipe, self._subject.dialect
         if recipe is not None:
             needs = {need: need in planned.needs for need in ("websocket", "tls")}
-            changes["topology.brokers.broker"] = self._asked.terms.entry(recipe, **needs)
-        asked = Invocation(planned.scenario, _overrides(changes), self._asked.target, reports=False)
+            broker["topology.brokers.broker"] = self._asked.terms.entry(recipe, **needs)
+        if dialect is None:
+            changes |= broker
+        target = self._asked.target if dialect is None else None
+        asked = Invocation(planned.scenario, _overrides(changes), target, reports=False)
         scenario = asked.load()
         changes |= self._answers_in(planned, scenario)
         if recipe is not None and recipe.login is not None:
@@ -416,7 +447,13 @@ class _SheetRuns(Runs[Datasheet]):
                 changes[f"populations.{name}.password"] = recipe.login.password
         if warm_s := self._warm_s(planned, scenario):
             changes[f"{'search' if scenario.search else 'sweep'}.warm_up"] = f"{warm_s:g}s"
-        asked = replace(asked, overrides=_overrides(changes))
+        if dialect is not None:
+            in_mqtt = replace(asked, overrides=_overrides(changes)).load()
+            persistent = self._asked.terms.persistent
+            spoken = dialect.spoken(populations_of(in_mqtt), persistent=persistent)
+            kept = {path: v for path, v in changes.items() if not path.startswith("populations.")}
+            changes = spoken | kept | broker
+        asked = replace(asked, overrides=_overrides(changes), target=self._asked.target)
         return asked, asked.load()
 
     def _warm_s(self, planned: PlannedCell, scenario: Scenario) -> float:
@@ -430,6 +467,10 @@ class _SheetRuns(Runs[Datasheet]):
         soak_s = self._asked.soak_s
         length = {planned.soaks: f"{soak_s:g}s"} if planned.soaks and soak_s else {}
         return self._plan.overrides(planned) | length | self._faults_by_command(planned)
+
+    def _given(self, planned: PlannedCell) -> tuple[str, ...]:
+        """Returns the same as overrides."""
+        return _overrides(self._changes(planned))
 
     def _faults_by_command(self, planned: PlannedCell) -> dict[str, Any]:
         """Returns the faults that the line of `--restart-command` makes, by path."""
@@ -461,7 +502,7 @@ class _SheetRuns(Runs[Datasheet]):
         if planned.probe:
             return PROBE_S
         try:
-            scenario = Invocation(planned.scenario, _overrides(self._changes(planned))).load()
+            scenario = Invocation(planned.scenario, self._given(planned)).load()
         except PubstormError:
             return 0.0
         warm_s = self._warm_s(planned, scenario)
@@ -514,11 +555,16 @@ def _playing(scenario: Scenario, asked: Invocation) -> Playing:
 
 
 def _identity(asked: Asked, subject: BrokerAsked) -> Identity:
-    recipe = subject.recipe
+    recipe, dialect = subject.recipe, subject.dialect
+    spoken = Identity(broker=subject.name)
+    if dialect is not None:
+        spoken = Identity(broker=subject.name, protocol=dialect.can.title, words=dialect.words)
     if recipe is None:
-        return Identity(broker=subject.name)
+        return spoken
     return Identity(
         broker=recipe.name,
+        protocol=spoken.protocol,
+        words=spoken.words,
         recipe=asked.subject,
         source=recipe.source,
         settings=yaml_of(asked.terms.entry(recipe)),

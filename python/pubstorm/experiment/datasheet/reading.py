@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -31,12 +31,18 @@ OF_OURS = {
 
 
 def figures_of(
-    cell: PlannedCell, played: SearchResult | Series, folder: Path
+    cell: PlannedCell,
+    played: SearchResult | Series,
+    folder: Path,
+    lacking: Mapping[str, str],
 ) -> Iterator[SheetFigure]:
-    """Yields the figures of a cell. `folder` is that of its search or series."""
+    """Yields the figures of a cell. `folder` is that of its search or series, `lacking` has the
+    populations that do not exist in the protocol, with the reason."""
     runs = list(_runs(played, folder))
     for planned in cell.figures:
-        if planned.of == BEST and isinstance(played, SearchResult):
+        if why := lacking.get(planned.of.partition(".")[0]):
+            yield SheetFigure(name=planned.name or planned.of, remarks=(why,))
+        elif planned.of == BEST and isinstance(played, SearchResult):
             yield _answer(planned, played)
         elif planned.of == VERDICT and isinstance(played, Series):
             yield from _verdicts(played)
@@ -75,15 +81,11 @@ def _near(search: SearchResult, folder: Path) -> list[RunResult]:
 
 
 def _answer(planned: PlannedFigure, search: SearchResult) -> SheetFigure:
-    answer, remarks = search.answer, []
+    answer = search.answer
+    remarks = [] if search.remark is None else [search.remark]
     estimate = answer.of_load
-    if estimate is None:
-        remarks.append("no value passed")
-    else:
+    if estimate is not None:
         estimate = estimate.times(planned.times)
-        if not answer.confirmed:
-            did = "failed" if answer.confirmed is False else "was not counted"
-            remarks.append(f"it {did} when it was played again")
     if answer.limited_by in OF_OURS:
         remarks.append(OF_OURS[answer.limited_by])
         if estimate is not None:

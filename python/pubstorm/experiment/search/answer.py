@@ -27,7 +27,7 @@ from pubstorm.result import (
 )
 from pubstorm.result.figures import Found, evaluate
 from pubstorm.result.interval import interval
-from pubstorm.result.search import RecoveryTrial, Return, ended_by_host
+from pubstorm.result.search import RecoveryTrial, Return, ended_by_host, nothing_passed
 from pubstorm.result.search import beyond as trial_beyond
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.recovery import AGAIN, BEYOND
@@ -216,7 +216,7 @@ def answer_of(
         best=best,
         whole=None if best is None or terms.clients == 1 else best.times(terms.clients),
         most=most,
-        limited_by=_limit(best, beyond),
+        limited_by=_limit(best, beyond, is_growing=facts.is_growing),
         confirmed=bool(again) if {"passed", "failed"} & {*states} else None,
         confirmed_at=confirmed_at,
         best_trial=_passed(trials, shown),
@@ -224,16 +224,16 @@ def answer_of(
         trials=len(trials),
         recovery=recovery,
     )
-    is_open = ended_by_host(trials, best)
-    said = {"headline": _headline(answer, beyond, terms, is_open=is_open)} if trials else {}
-    return answer.model_copy(update={**said, "text": _text(answer, trials, facts, terms)})
+    head = _headline(answer, trials, terms) if trials else ""
+    return answer.model_copy(update={"headline": head, "text": _text(answer, trials, facts, terms)})
 
 
-def _limit(best: Estimate | None, beyond: Trial | None) -> LimitedBy | None:
-    """Returns what set the limit at the first failing value; none if no value failed."""
+def _limit(best: Estimate | None, beyond: Trial | None, *, is_growing: bool) -> LimitedBy | None:
+    """Returns what set the limit at the first failing value; none if no value failed; None if the
+    search ended before that is known."""
     if beyond is not None:
         return beyond.limited_by
-    return None if best is None else LimitedBy.NONE
+    return None if best is None or is_growing else LimitedBy.NONE
 
 
 def _best(facts: Facts, terms: Terms) -> Estimate | None:
@@ -318,15 +318,16 @@ def _largest_figure(trials: Sequence[Trial], value: float | None) -> int | None:
     return next((trial.number for trial in found), None)
 
 
-def _headline(answer: SearchAnswer, beyond: Trial | None, terms: Terms, *, is_open: bool) -> str:
+def _headline(answer: SearchAnswer, trials: Sequence[Trial], terms: Terms) -> str:
     """Returns the answer in the unit of the whole load, and the first value beyond it."""
-    best = answer.best
-    parts = ["no value passed"]
+    best, beyond = answer.best, trial_beyond(trials, answer.best)
+    parts = [nothing_passed(trials)]
     if best is not None:
         is_span = not answer.confirmed and best.bound == "none"
         bound = "at least " if best.bound == "at_least" else ""
         word = "" if answer.confirmed else "not confirmed: "
         ends = (best.low, best.high) if is_span else (best.value,)
+        is_open = ended_by_host(trials, best)
         parts = [f"{'not found: ' if is_open else word}{bound}{terms.answered(*ends)}"]
     if beyond is not None:
         parts.append(f"at {terms.of_load(beyond.value)} {_seen(beyond)}")
@@ -349,10 +350,12 @@ def _seen(trial: Trial) -> str:
 
 def _text(answer: SearchAnswer, trials: Sequence[Trial], facts: Facts, terms: Terms) -> str:
     beyond = trial_beyond(trials, answer.best)
-    parts = [_holds(answer, terms)]
+    parts = [nothing_passed(trials) if answer.best is None else _holds(answer, answer.best, terms)]
     if beyond is not None:
         parts.append(f"{terms.shown(beyond.value)} {in_words(beyond)}")
-    elif answer.best is not None:
+    elif facts.is_growing:
+        parts.append("the search ended before a value failed" if trials else "")
+    else:
         parts.append("the search goes no further")
     parts.append(_confirmed(facts, terms))
     if answer.recovery is not None:
@@ -366,10 +369,7 @@ def _text(answer: SearchAnswer, trials: Sequence[Trial], facts: Facts, terms: Te
     return "; ".join(part for part in parts if part)
 
 
-def _holds(answer: SearchAnswer, terms: Terms) -> str:
-    best = answer.best
-    if best is None:
-        return "no value passed"
+def _holds(answer: SearchAnswer, best: Estimate, terms: Terms) -> str:
     if not answer.confirmed:
         return f"not confirmed: {best.text}"
     if best.bound != "exact":

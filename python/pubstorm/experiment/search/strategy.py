@@ -113,7 +113,9 @@ class Facts:
     """Facts of a search so far."""
 
     brackets: list[Bracket] = field(default_factory=list)
-    """One for each time that the answer was looked for."""
+    """One for each time that the answer was looked for; the first is that of the trials so far."""
+    is_growing: bool = True
+    """True until the value stops growing."""
     most: list[float] = field(default_factory=list)
     """The largest figure, as often as it was measured."""
     most_value: float | None = None
@@ -161,7 +163,7 @@ class Strategy:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.facts = Facts(whole=settings.whole)
+        self.facts = Facts(whole=settings.whole, most_is_bound=settings.has_figure)
         self._tried: list[tuple[float, TrialOutcome]] = []
         self._run_log = self._search()
         self._next: Candidate | None = next(self._run_log)
@@ -181,8 +183,8 @@ class Strategy:
     def _search(self) -> Trials:
         facts, settings = self.facts, self.settings
         found = yield from self._grown()
-        facts.brackets.append(found)
-        facts.brackets[0] = found = yield from self._bisected(found, "bisect", 1)
+        facts.is_growing = False
+        found = yield from self._bisected(found, "bisect", 1)
         if found.passed is not None and found.is_exact:
             for repetition in range(2, settings.repeat + 1):
                 again = yield from self._widened(found, repetition)
@@ -268,25 +270,15 @@ class Strategy:
     def _replayed(self) -> Trials:
         """The trial of the largest figure again, as often as the answer is looked for: the largest
         of many is larger than it would be alone, so that it does not count itself."""
-        counted = [
-            (each.figure, -value)
-            for value, each in self._tried
-            if each.state != "uncounted" and each.figure is not None
-        ]
-        if not counted:
-            return
-        figure, negated = max(counted)
-        value = -negated
-        facts, repeat = self.facts, self.settings.repeat
-        facts.most, facts.most_value = [figure], value
-        if repeat == 1:
+        value, repeat = self.facts.most_value, self.settings.repeat
+        if value is None or repeat == 1:
             return
         replayed: list[float] = []
         for repetition in range(1, repeat + 1):
             outcome = yield from self._played(value, "most", repetition)
             if outcome.state != "uncounted" and outcome.figure is not None:
                 replayed.append(outcome.figure)
-                facts.most = list(replayed)
+                self.facts.most = list(replayed)
 
     def _confirmed(self) -> Trials:
         """The answer again, and where it does not hold smaller values: a value at the limit fails
@@ -335,7 +327,22 @@ class Strategy:
             if outcome.state != "uncounted" or outcome.final:
                 break
         self._tried.append((value, outcome))
+        if phase in {"grow", "bisect"}:
+            self.facts.brackets[:] = [self._bracket()]
+        if phase in {"grow", "bisect", "repeat"}:
+            self._note_largest()
         return outcome
+
+    def _note_largest(self) -> None:
+        """Keeps the largest figure so far, and the smallest value that it was measured at."""
+        counted = [
+            (each.figure, -value)
+            for value, each in self._tried
+            if each.state != "uncounted" and each.figure is not None
+        ]
+        if counted:
+            figure, negated = max(counted)
+            self.facts.most, self.facts.most_value = [figure], -negated
 
     def _bracket(self) -> Bracket:
         """The largest value that passed below the smallest that did not."""

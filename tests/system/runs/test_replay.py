@@ -3,8 +3,10 @@ clients, and with three times as many. Each test looks at another side of the th
 
 from __future__ import annotations
 
+import subprocess
 import threading
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,9 @@ from pubstorm.contract.recorded import recorded_messages
 from pubstorm.contract.sessions import read_sessions
 from pubstorm.contract.target import parse_target
 from pubstorm.errors import UsageError
+from tests.kit.packets import pcap_bytes, read_pcap
 from tests.kit.runs import MosquittoMaker, Play
-from tests.system.runs.dissector import recorded
+from tests.system.runs.dissector import Recording, recorded
 
 pytestmark = pytest.mark.xdist_group("replay")
 
@@ -75,6 +78,7 @@ class Runs:
     once: dict[str, Any]
     thrice: dict[str, Any]
     folder: Path
+    packets: Recording
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +101,7 @@ def runs(shared_run: Play, shared_mosquitto: MosquittoMaker, shared_folder: Path
         assert code == 0, result["verdict"]
         results.append(result)
     original, once, thrice = results
-    return Runs(original, once, thrice, folder)
+    return Runs(original, once, thrice, folder, packets)
 
 
 def totals(result: dict[str, Any], name: str) -> int:
@@ -148,6 +152,67 @@ def test_the_comparison_shows_equal_messages_and_curves(
     assert all(float(each.rstrip("%")) < apart for each in curves), lines
     fan_out = next(line for line in lines if "deliveries of a message" in line)
     assert name != "once" or fan_out.endswith("+0.0%"), lines
+
+
+def damaged(packets: Recording, folder: Path) -> Path:
+    """Returns the capture with a segment to the broker lost and another one without its end, one
+    segment in ten twice and one in ten late, and without its last part."""
+    whole, path = folder / "whole.pcap", folder / "damaged.pcap"
+    subprocess.run(["editcap", "-F", "pcap", packets.file, whole], check=True)
+    header, frames = read_pcap(whole.read_bytes())
+    publishes = packets.dissected(
+        *("-Y", f"mqtt.msgtype == 3 && tcp.dstport == {packets.port}"),
+        *("-T", "fields", "-e", "frame.number", "-e", "tcp.stream"),
+    )
+    by_stream = {stream: int(number) - 1 for number, stream in map(str.split, publishes[::-1])}
+    # The first message of one client, and of another one.
+    lost, cut = sorted(by_stream.values())[:2]
+    frames[cut] = replace(frames[cut], data=frames[cut].data[:-20])
+    del frames[lost]
+    for at in range(20, len(frames) - 1, 10):
+        if at != cut:
+            frames[at], frames[at + 1] = frames[at + 1], frames[at]
+    twice = [each for n, each in enumerate(frames) for each in [each] * (1 + (n % 10 == 5))]
+    content = pcap_bytes(header, twice)
+    path.write_bytes(content[: len(content) * 9 // 10])
+    return path
+
+
+@pytest.mark.slow("a run of a recording of 4 s, after the three that all tests share")
+def test_a_damaged_capture_is_played_as_far_as_it_is_known(
+    runs: Runs,
+    shared_run: Play,
+    shared_mosquitto: MosquittoMaker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Recorded messages were sent, missing ones are said, and the replay has the same messages over
+    the same time."""
+    port = runs.packets.port
+    sent, found = (
+        Counter(each[1:] for each in read_capture(file, [port]).messages())
+        for file in (runs.packets.file, damaged(runs.packets, tmp_path))
+    )
+    assert found < sent and found.total() > sent.total() / 2
+    observed, other = read_capture(tmp_path / "damaged.pcap", [port]), shared_mosquitto()
+    words = " ".join(observed.unknown)
+    assert "2 connections have a gap" in words and "the first part was read" in words
+    assert "1 packets are shorter" in words
+    write_population(observed, tmp_path / "out", other.url)
+    code, played = shared_run(tmp_path / "out" / SCENARIO)
+    assert code == 0, played["verdict"]
+    assert totals(played, "sent_total") == found.total()
+    assert totals(played, "received_total") == totals(played, "expected_total") > 0
+    assert totals(played, "lost_total") == totals(played, "duplicate_total") == 0
+    assert cli.main(["record", "compare", played["run_directory"]]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    messages = [line for line in lines if line.startswith("  messages")]
+    assert messages and all(line.endswith("+0.0%") for line in messages), lines
+    curves = [line.split()[-1] for line in lines if "both curves" in line]
+    assert len(curves) == len(messages)
+    assert all(float(each.rstrip("%")) < 25 for each in curves), lines
+    fan_out = next(line for line in lines if "deliveries of a message" in line)
+    assert "unknown" in fan_out, lines
 
 
 @pytest.mark.slow("three runs of a recording of 4 s")

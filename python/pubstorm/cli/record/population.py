@@ -111,6 +111,9 @@ class Observed:
         self.removals = 0
         """Empty retained messages, which remove what the broker keeps. They are left out: with a
         stamp they would not be empty."""
+        self.deliveries_known = True
+        """False if deliveries are missing among those of the clients, or messages of which there
+        are deliveries."""
         self.end_ns = 0
         """Latest instant, in nanoseconds."""
         self._instants, self._clients, self._topics = array("Q"), array("I"), array("I")
@@ -238,12 +241,13 @@ def _write(observed: Observed, kinds: Sequence[_Kind], folder: Path, target: str
         clients.length = milliseconds(length_ms)
     text = "\n".join(scenario.lines()) + "\n"
     (folder / SCENARIO).write_text(text, encoding="utf-8")
+    deliveries = sum(client.deliveries for client in observed.clients.values())
     facts = {
         "source": observed.source,
         "messages": len(observed),
         "clients": sum(len(kind.clients) for kind in kinds),
         "duration_ns": observed.end_ns - start_ns,
-        "deliveries": sum(client.deliveries for client in observed.clients.values()),
+        "deliveries": deliveries if observed.deliveries_known else None,
         "connections": sum(client.connections for client in observed.clients.values()),
         "sessions_of": played,
         "unknown": observed.unknown,

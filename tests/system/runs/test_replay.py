@@ -3,6 +3,8 @@ clients, and with three times as many. Each test looks at another side of the th
 
 from __future__ import annotations
 
+import random
+import re
 import subprocess
 import threading
 from collections import Counter
@@ -21,6 +23,7 @@ from pubstorm.cli.record.subscription import RecordedSubscription, record_subscr
 from pubstorm.contract.recorded import recorded_messages
 from pubstorm.contract.sessions import read_sessions
 from pubstorm.contract.target import parse_target
+from pubstorm.contract.template import STAMP_BYTES
 from pubstorm.errors import UsageError
 from tests.kit.packets import pcap_bytes, read_pcap
 from tests.kit.runs import MosquittoMaker, Play
@@ -241,6 +244,58 @@ def test_recorded_sessions_are_played_at_their_instants(
         assert sent == scale * totals(original, "sent_total") > 0
         assert received == scale * sent
         assert totals(played, "skipped_total") == totals(played, "lost_total") == 0
+
+
+@pytest.mark.slow("three runs of a recording of 2 s")
+def test_recorded_payloads_are_played_as_they_were(
+    shared_run: Play, shared_mosquitto: MosquittoMaker, tmp_path: Path
+) -> None:
+    """Clients of another program send bytes of any kind, and receive the replay."""
+    broker, draw = shared_mosquitto(), random.Random(3)
+    sent = [draw.randbytes(draw.choice([0, 1, 20, 32, 300, 5000])) for _ in range(40)]
+    with recorded(broker.port, tmp_path) as packets:
+        clients = [mqtt.Client(CallbackAPIVersion.VERSION2) for _ in range(2)]
+        for client in clients:
+            client.connect("127.0.0.1", broker.port)
+            client.loop_start()
+        for n, payload in enumerate(sent):
+            clients[n % 2].publish(f"from/{n % 2}", payload, qos=1).wait_for_publish(30)
+        for client in clients:
+            client.disconnect()
+            client.loop_stop()
+    observed = read_capture(packets.file, [broker.port], payloads=True)
+    other, folder = shared_mosquitto(), tmp_path / "recording"
+    write_population(observed, folder, other.url)
+    assert not any("payloads" in each for each in observed.unknown)
+    written = (folder / SCENARIO).read_text()
+    watcher = "populations:\n  watcher: {clients: 1, version: 5, subscriptions: [from/#]}\n"
+    watched = written.replace("populations:\n", watcher)
+    replay, front = 'replay: "?publishers.csv"?', "replay: {file: publishers.csv, stamp: front}"
+    for name, text, before in (
+        ("plain", written, 0),
+        ("front", re.sub(replay, front, watched), STAMP_BYTES),
+        ("beside", watched.replace("  publishers:\n", "  publishers:\n    version: 5\n"), 0),
+    ):
+        scenario = folder / f"{name}.yaml"
+        scenario.write_text(text)
+        received, subscribed = list[bytes](), threading.Event()
+        reader = mqtt.Client(CallbackAPIVersion.VERSION2)
+        reader.on_message = lambda *args, to=received: to.append(args[-1].payload)
+        reader.on_subscribe = lambda *_, event=subscribed: event.set()
+        reader.connect("127.0.0.1", other.port)
+        reader.loop_start()
+        reader.subscribe("from/#", qos=1)
+        assert subscribed.wait(30)
+        code, played = shared_run(scenario, "--set", "clean_start=skip")
+        assert code == 0, played["verdict"]
+        reader.disconnect()
+        reader.loop_stop()
+        assert Counter(each[before:] for each in received) == Counter(sent)
+        assert all(len(each) >= before for each in received)
+        assert totals(played, "sent_total") == len(sent)
+        if name != "plain":
+            found = played["populations"]["watcher"]
+            assert found["received_total"] == found["latency_us"]["intended"]["count"] == len(sent)
 
 
 def test_a_subscription_records_what_arrives(shared_mosquitto: MosquittoMaker) -> None:

@@ -26,7 +26,9 @@ FIELDS = (
     *("mqtt.clientid", "mqtt.kalive", "mqtt.conflag.cleansess", "mqtt.sub.qos"),
     *("mqtt.subscription_options_qos", "tcp.flags.fin", "tcp.flags.reset"),
 )
-"""Fields of Wireshark that are read. Payloads, user names and passwords are none of them."""
+"""Fields of Wireshark that are read. User names and passwords are none of them."""
+PAYLOAD = "mqtt.msg"
+"""Field of the payload, which is read only if payloads are recorded."""
 LAYERS = (
     *("frame", "tcp", "tcp.flags", "mqtt", "mqtt.conflags"),
     *("mqtt.properties", "mqtt.subscription_options", "_ws.expert", "_ws.malformed"),
@@ -43,6 +45,7 @@ TRUE = frozenset({"True", "true", "1"})
 OF_BROKER = "$SYS"
 """First level of topics that the broker publishes itself."""
 CHANGE_LATER = "Unsubscriptions are not played: filters stay until the end."
+LEFT_OUT = "wills, properties and payloads"
 VERSIONS = {"3": "3.1", "4": "3.1.1", "5": "5"}
 EPOCH_DIGITS = 9
 LINES_MAX = 2**24
@@ -117,15 +120,18 @@ class _Counts:
     cut: int = 0
 
 
-def read_capture(path: Path, ports: Sequence[int]) -> Observed:
+def read_capture(path: Path, ports: Sequence[int], *, payloads: bool = False) -> Observed:
     """Returns the clients and messages of a capture of servers at these ports. Raises BinaryError
     without tshark, and UsageError for a file that is no capture."""
-    return observed_in(_frames(path, ports), ports, f"the capture {path.name}")
+    observed = Observed(f"the capture {path.name}", keeps_payloads=payloads)
+    return observed_in(_frames(path, ports, payloads=payloads), ports, observed)
 
 
-def observed_in(frames: Iterable[Mapping[str, Any]], ports: Sequence[int], source: str) -> Observed:
-    """Returns the clients and messages in decoded frames, as tshark writes them."""
-    reader = _CaptureReader(Observed(source), ports)
+def observed_in(
+    frames: Iterable[Mapping[str, Any]], ports: Sequence[int], observed: Observed
+) -> Observed:
+    """Adds the clients and messages in decoded frames, as tshark writes them."""
+    reader = _CaptureReader(observed, ports)
     for layers in _until_failure(frames, reader.observed.unknown):
         reader.take(layers)
     reader.end()
@@ -269,7 +275,13 @@ class _CaptureReader:
             self._counts.resent += 1
             return
         connection.sent[number] = (topic, size)
-        self.observed.add(at_ns, connection.identity, topic, size, (qos, bool(flags & 1)))
+        payload: int | bytes = size
+        if self.observed.keeps_payloads:
+            payload = bytes.fromhex(_text(packet, PAYLOAD).replace(":", ""))
+            if len(payload) != size:
+                raise ValueError("a payload of another length")
+        names = connection.identity, topic
+        self.observed.add(at_ns, names, payload, (qos, bool(flags & 1)))
 
     def end(self) -> None:
         """Says what the capture does not know."""
@@ -312,7 +324,8 @@ class _CaptureReader:
                 f"{write_count(counts.without_disconnect)} connections ended without DISCONNECT: "
                 "they are played with one."
             )
-        unknown.append("User names, passwords, wills, properties and payloads are not recorded.")
+        left_out = "wills and properties" if self.observed.keeps_payloads else LEFT_OUT
+        unknown.append(f"User names, passwords, {left_out} are not recorded.")
 
 
 def _until_failure(
@@ -331,7 +344,7 @@ def _until_failure(
         unknown.append(f"Only the first part was read: {str(error).rstrip('.')}.")
 
 
-def _frames(path: Path, ports: Sequence[int]) -> Iterator[Mapping[str, Any]]:
+def _frames(path: Path, ports: Sequence[int], *, payloads: bool) -> Iterator[Mapping[str, Any]]:
     """Yields the decoded frames of a capture."""
     program = shutil.which("tshark")
     if program is None:
@@ -341,7 +354,8 @@ def _frames(path: Path, ports: Sequence[int]) -> Iterator[Mapping[str, Any]]:
         raise UsageError(f"found no capture at {path}", "dumpcap and tcpdump write captures")
     decode = [word for port in ports for word in ("-d", f"tcp.port=={port},mqtt")]
     in_order = ("-o", "tcp.reassemble_out_of_order:TRUE", "-o", "mqtt.show_msg_as_text:FALSE")
-    names, wanted = " ".join((*LAYERS, *FIELDS)), ", ".join(map(str, ports))
+    fields = (*FIELDS, PAYLOAD) if payloads else FIELDS
+    names, wanted = " ".join((*LAYERS, *fields)), ", ".join(map(str, ports))
     command = [program, "-n", "-r", str(path), *decode, *in_order, "-Y", FILTER.format(wanted)]
     with tempfile.TemporaryFile() as said:
         running = subprocess.Popen(

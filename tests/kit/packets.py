@@ -67,6 +67,38 @@ def write_pcap(path: Path, found: Sequence[Segment]) -> Path:
     return path
 
 
+@dataclass(frozen=True)
+class CapturedFrame:
+    """A frame of a file in the format of pcap."""
+
+    head: bytes
+    """Instant: seconds and their fraction."""
+    data: bytes
+    """Bytes that the file has."""
+    length: int
+    """Bytes on the wire."""
+
+
+def read_pcap(content: bytes) -> tuple[bytes, list[CapturedFrame]]:
+    """Returns the header of a file, and its frames."""
+    frames, at = list[CapturedFrame](), 24
+    while at < len(content):
+        kept, length = struct.unpack_from("<II", content, at + 8)
+        frames.append(
+            CapturedFrame(content[at : at + 8], content[at + 16 : at + 16 + kept], length)
+        )
+        at += 16 + kept
+    return content[:24], frames
+
+
+def pcap_bytes(header: bytes, frames: Sequence[CapturedFrame]) -> bytes:
+    """Returns the content of a file with these frames."""
+    parts = (
+        each.head + struct.pack("<II", len(each.data), each.length) + each.data for each in frames
+    )
+    return header + b"".join(parts)
+
+
 def _frame(client: int, to_server: bool, offset: int, flags: int, data: bytes = b"") -> bytes:
     address, port = b"\x0a\0\1" + bytes([client % 256]), 20_000 + client
     ends = (address, SERVER) if to_server else (SERVER, address)

@@ -2,8 +2,8 @@
 //! streams of payloads.
 
 use plan::{
-    INCARNATION_PLACES, Late, MessageFacts, Pace, Pacer, Payload, Population, Random, STAMP_BYTES,
-    SentAt, Stamp, StreamId, Variants, payload_bytes,
+    INCARNATION_PLACES, Late, MessageFacts, Pace, Pacer, Payload, Population, Random,
+    RecordedContent, Recording, STAMP_BYTES, SentAt, Stamp, StreamId, Variants, payload_bytes,
 };
 use sparkplug::MetricSet;
 
@@ -95,6 +95,17 @@ impl PublicationSetup {
                 let record = self.records.of(sender.client, moment.number);
                 out.extend_from_slice(records.at(record as usize));
             }
+            Payload::Recorded(Recording { content, messages, .. })
+                if *content != RecordedContent::Sizes =>
+            {
+                if *content == RecordedContent::Front {
+                    out.extend_from_slice(&self.stamp(sender, moment, variant).to_bytes());
+                }
+                let recorded = messages.get();
+                out.extend_from_slice(
+                    recorded.map_or(&[], |own| own.payload(sender.client, moment.number)),
+                );
+            }
             Payload::Sparkplug { metrics, changed, .. } => {
                 let stamp = self.stamp(sender, moment, variant);
                 let actual_ns = moment.sent.actual_ns(moment.intended_ns);
@@ -176,7 +187,8 @@ fn holds_stamp(payload: &Payload) -> bool {
         Payload::Records { stamped, .. } => stamped,
         Payload::Text { .. } => is_stamped_text(payload),
         // Smaller messages are raised to the size of a stamp.
-        Payload::Recorded(_) | Payload::Sparkplug { .. } => true,
+        Payload::Recorded(ref recording) => recording.content != RecordedContent::Beside,
+        Payload::Sparkplug { .. } => true,
     }
 }
 

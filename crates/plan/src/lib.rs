@@ -103,7 +103,7 @@ pub use schedule::quota::quota;
 pub use schedule::random::Random;
 pub use schedule::rate_profile::RatePoint;
 pub use schedule::recorded::{
-    Played, Recorded, RecordedBuilder, RecordedError, RecordedRow, Recording,
+    Played, Recorded, RecordedBuilder, RecordedContent, RecordedError, RecordedRow, Recording,
 };
 pub use schedule::sessions::{
     RecordedSessions, SessionRow, SessionsBuilder, SessionsError, SessionsRecording,

@@ -8,6 +8,7 @@ use crate::model::flows::{Payload, Publication, Subscription};
 use crate::model::property::{Property, PropertyValue};
 use crate::model::protocol::{Mqtt, PlannedWill, Player};
 use crate::model::{Action, Bridges, Change, ChangeAction, Plan, Population, Target};
+use crate::schedule::recorded::RecordedContent;
 use crate::schedule::tempo::Tempo;
 use crate::text::template::Template;
 
@@ -76,6 +77,7 @@ impl Population {
         let is_stampless = match &publication.payload {
             Payload::Text { template, .. } => !template.has_stamp(),
             Payload::Records { stamped, .. } => !stamped,
+            Payload::Recorded(recording) => recording.content == RecordedContent::Beside,
             _ => false,
         };
         self.capabilities().has_properties && is_stampless && !publication.request

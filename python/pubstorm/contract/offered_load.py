@@ -312,7 +312,9 @@ def holds_stamp(publication: PlannedPublication) -> bool:
             return min(each.bytes for each in bins) >= STAMP_BYTES
         case RecordsPayload(stamped=stamped):
             return stamped
-        case RecordedPayload() | SparkplugPayload():
+        case RecordedPayload(content=content):
+            return content != "beside"
+        case SparkplugPayload():
             return True
         case _:
             return has_stamped_text(publication)
@@ -366,5 +368,5 @@ def carries_stamp(
     receive: texts and data without one have it in a property, where both protocols have
     properties."""
     has_properties = publisher.can.has_properties and receiver.can.has_properties
-    is_content = isinstance(publication.payload, (RecordsPayload, TextPayload))
+    is_content = isinstance(publication.payload, (RecordedPayload, RecordsPayload, TextPayload))
     return (is_content and has_properties) or holds_stamp(publication)

@@ -516,8 +516,8 @@ class SparkplugPayload(Frozen):
 
 
 class RecordedPayload(Frozen):
-    """Sizes of recorded messages, whose instants and topics are recorded too. Smaller sizes are
-    raised to that of a stamp."""
+    """Sizes or payloads of recorded messages, whose instants and topics are recorded too. Smaller
+    sizes are raised to that of a stamp."""
 
     kind: Literal["recorded"] = "recorded"
     file: str
@@ -532,6 +532,9 @@ class RecordedPayload(Frozen):
     """Largest size in bytes."""
     shift_ns: U62
     """Clients beyond the recorded ones are later by up to this time, in nanoseconds."""
+    content: Literal["sizes", "beside", "front"] = "sizes"
+    """Content of the payloads: a stamp and filler in the recorded sizes; or the recorded bytes,
+    with the stamp in a user property of MQTT 5, or before them."""
 
 
 Pace = Annotated[OpenPace | ClosedPace, Field(discriminator="kind")]

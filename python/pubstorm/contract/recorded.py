@@ -3,13 +3,14 @@ message, in the order of time (`crates/plan/src/schedule/recorded.rs`)."""
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Generic, NamedTuple, TypeVar
+from typing import IO, Generic, Literal, NamedTuple, TypeVar
 
 from pubstorm.contract.template import (
     SAVE_HINT,
@@ -24,6 +25,10 @@ from pubstorm.files import opened
 
 HEADINGS = ("after_ns", "client", "topic", "bytes", "qos", "retain")
 """Columns of a file."""
+PAYLOAD = "payload"
+"""Further column of a file with payloads: base64."""
+PAYLOADS_MAX = 256 * 1024 * 1024
+"""Most bytes of the payloads of a file: an agent keeps those that its clients play."""
 MESSAGES_MAX = 10_000_000
 """Most messages of a file: an agent takes 28 bytes for each that its clients play."""
 TOPIC_BYTES_MAX = 65_535
@@ -34,6 +39,10 @@ RECORD_HINT = "pubstorm record writes such a file"
 NUMBERS = frozenset({VariableKind.NUMBER, VariableKind.REMAINDER, VariableKind.QUOTIENT})
 RETAINED = {"true": True, "false": False}
 Row = TypeVar("Row")
+Binary = bytes
+Content = Literal["sizes", "beside", "front"]
+"""Content of played payloads: a stamp and filler in the recorded sizes; or the recorded bytes, with
+the stamp in a user property of MQTT 5, or before them."""
 
 
 class RecordedMessage(NamedTuple):
@@ -51,6 +60,8 @@ class RecordedMessage(NamedTuple):
     """QoS."""
     retain: bool
     """True if the broker keeps the message."""
+    payload: Binary | None = None
+    """Its payload; None if the file has no payloads."""
 
 
 @dataclass
@@ -65,15 +76,24 @@ class RecordedKind:
     """Largest size."""
     raised: int = 0
     """Messages that are smaller than a stamp."""
+    recorded_sum: int = 0
+    """Their sizes as recorded."""
+    recorded_max: int = 0
+    """Largest size as recorded."""
 
-    @property
-    def bytes_mean(self) -> int:
-        """Mean size of the messages as they are played."""
-        return max(STAMP_BYTES, round(self.bytes_sum / max(1, self.messages)))
+    def sizes(self, content: Content) -> tuple[int, int]:
+        """Returns the mean and the largest size of the messages as they are played."""
+        if content == "sizes":
+            return max(STAMP_BYTES, round(self.bytes_sum / max(1, self.messages))), self.bytes_max
+        stamp = STAMP_BYTES if content == "front" else 0
+        mean = round(self.recorded_sum / max(1, self.messages))
+        return stamp + mean, stamp + self.recorded_max
 
     def add(self, size_bytes: int) -> None:
         """Counts a message."""
         self.messages += 1
+        self.recorded_sum += size_bytes
+        self.recorded_max = max(self.recorded_max, size_bytes)
         self.bytes_sum += max(size_bytes, STAMP_BYTES)
         self.bytes_max = max(self.bytes_max, size_bytes, STAMP_BYTES)
         self.raised += size_bytes < STAMP_BYTES
@@ -95,6 +115,8 @@ class RecordedFile:
     """Client and topic of the messages that the broker keeps."""
     topic_bytes_max: int = 0
     """Bytes of the longest topic."""
+    has_payloads: bool = False
+    """True if the file has the payloads of the messages."""
 
     @property
     def messages(self) -> int:
@@ -117,7 +139,7 @@ def read_recorded(path: str) -> RecordedFile:
 
 def recorded_messages(path: str) -> Iterator[RecordedMessage]:
     """Yields the messages of a file. Raises RowsError."""
-    return rows_in(path, RowsKind("messages", HEADINGS, MESSAGES_MAX, _message))
+    return rows_in(path, RowsKind("messages", HEADINGS, MESSAGES_MAX, _message, PAYLOAD))
 
 
 @dataclass(frozen=True)
@@ -132,6 +154,8 @@ class RowsKind(Generic[Row]):
     """Most rows of a file."""
     typed: Callable[[list[str]], Row]
     """Returns the thing of a row, or raises ValueError with the words of a message."""
+    further: str | None = None
+    """Column that may follow; None: no column."""
 
 
 def rows_in(path: str, kind: RowsKind[Row]) -> Iterator[Row]:
@@ -156,25 +180,34 @@ def write_recorded(file: IO[str], messages: Iterable[RecordedMessage]) -> None:
 
 
 class RecordedWriter:
-    """Writes a file of recorded messages, one after another."""
+    """Writes a file of recorded messages, one after another, with their payloads or without."""
 
-    def __init__(self, file: IO[str]) -> None:
+    def __init__(self, file: IO[str], *, has_payloads: bool = False) -> None:
         self._writer = csv.writer(file, lineterminator="\n")
-        self._writer.writerow(HEADINGS)
+        self._writer.writerow((*HEADINGS, PAYLOAD) if has_payloads else HEADINGS)
 
     def add(self, message: RecordedMessage) -> None:
         """Writes a message, which is not before the last one."""
-        self._writer.writerow((*message[:-1], str(message.retain).lower()))
+        *values, retain, payload = message
+        row = [*values, str(retain).lower()]
+        self._writer.writerow(
+            row if payload is None else [*row, base64.b64encode(payload).decode()]
+        )
 
 
 @lru_cache(maxsize=8)
 def _facts(path: str, _changed_ns: int, _size_bytes: int) -> RecordedFile:
-    found, seen, topics = RecordedFile(), set[int](), set[str]()
+    found, seen, topics, payloads = RecordedFile(), set[int](), set[str](), 0
     for message in recorded_messages(path):
         if message.after_ns < found.last_ns:
             reason = f"the instant {message.after_ns} after {found.last_ns}"
             raise RowsError(f"found {reason} in {path}, allowed is the order of time", RECORD_HINT)
         found.last_ns = message.after_ns
+        if message.payload is not None:
+            found.has_payloads, payloads = True, payloads + message.bytes
+        if payloads > PAYLOADS_MAX:
+            words = f"found more than {PAYLOADS_MAX:,} bytes of payloads in {path}"
+            raise RowsError(f"{words}, allowed are as many", "record for a shorter time")
         if message.topic not in topics:
             topics.add(message.topic)
             longest = _checked_topic(message.topic, path)
@@ -199,14 +232,17 @@ def _rows(file: IO[str], path: str, kind: RowsKind[Row]) -> Iterator[Row]:
     reader = csv.reader(file, strict=True)
     try:
         headings = next(reader, [])
-        if tuple(headings) != tuple(kind.headings):
+        allowed_headings = [list(kind.headings)]
+        if kind.further is not None:
+            allowed_headings.append([*kind.headings, kind.further])
+        if headings not in allowed_headings:
             shown, allowed = ",".join(headings)[:80], ",".join(kind.headings)
             wrong = f"found the headings {shown!r} in {path}, needed are {allowed}"
             raise RowsError(wrong, RECORD_HINT)
         for row in reader:
             try:
-                if len(row) != len(kind.headings):
-                    raise ValueError(f"{len(row)} values, allowed are {len(kind.headings)}")
+                if len(row) != len(headings):
+                    raise ValueError(f"{len(row)} values, allowed are {len(headings)}")
                 yield kind.typed(row)
             except ValueError as error:
                 found = f"found {error} in line {reader.line_num} of {path}"
@@ -220,17 +256,32 @@ def _rows(file: IO[str], path: str, kind: RowsKind[Row]) -> Iterator[Row]:
 
 
 def _message(row: list[str]) -> RecordedMessage:
-    after_ns, client, topic, size_bytes, qos, retain = row
+    after_ns, client, topic, size_bytes, qos, retain, *further = row
     if retain not in RETAINED:
         raise ValueError(f"retain {retain!r}, allowed are true and false")
+    size = whole(size_bytes, "bytes", BYTES_MAX)
     return RecordedMessage(
         whole(after_ns, "after_ns", INSTANT_NS_MAX),
         whole(client, "client", MESSAGES_MAX - 1),
         topic,
-        whole(size_bytes, "bytes", BYTES_MAX),
+        size,
         whole(qos, "qos", 2),
         RETAINED[retain],
+        payload_of(further[0], size) if further else None,
     )
+
+
+def payload_of(text: str, size_bytes: int) -> bytes:
+    """Returns a payload in base64. Raises ValueError with the words of a message."""
+    try:
+        payload = base64.b64decode(text, validate=True)
+    except ValueError:
+        raise ValueError(f"payload {text[:40]!r}, allowed is base64") from None
+    if base64.b64encode(payload).decode() != text:
+        raise ValueError(f"payload {text[:40]!r}, allowed is base64 as it is usually written")
+    if len(payload) != size_bytes:
+        raise ValueError(f"a payload of {len(payload)} bytes, needed are {size_bytes}")
+    return payload
 
 
 def whole(text: str, name: str, most: int) -> int:

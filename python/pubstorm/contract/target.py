@@ -223,6 +223,8 @@ def _addresses(item: object) -> list[str]:
 
 
 def _address(text: str, shown: object) -> IPv4Address | IPv6Address:
+    if "%" in text:
+        raise UnfitError(shown, SOURCES_ALLOWED, "leave the zone out: sources have none")
     try:
         return ip_address(text)
     except ValueError:

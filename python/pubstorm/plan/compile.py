@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from pubstorm.contract import RATE_MIN_PER_S, plan, protocol
 from pubstorm.contract.offered_load import clients_at, most_at_a_target, target_of, template_of
-from pubstorm.contract.recorded import read_recorded
+from pubstorm.contract.recorded import Content, read_recorded
 from pubstorm.contract.sessions import SessionsRecording, read_sessions
 from pubstorm.contract.target import SOURCES_MAX, Target
 from pubstorm.contract.template import NUMERIC, Template, Variable, VariableKind
@@ -394,13 +394,16 @@ def _recorded(publication: Publication, played: PopulationShare) -> protocol.Rec
         return None
     file = read_recorded(replay.file)
     kind = file.kind(publication.level, bool(getattr(publication, "retain", False)))
+    content: Content = replay.stamp if file.has_payloads else "sizes"
+    mean_bytes, max_bytes = kind.sizes(content)
     return protocol.RecordedPayload(
         file=replay.file,
         first=played.population.first - played.start,
         clients=file.clients,
-        mean_bytes=kind.bytes_mean,
-        max_bytes=kind.bytes_max,
+        mean_bytes=mean_bytes,
+        max_bytes=max_bytes,
         shift_ns=replay.shift,
+        content=content,
     )
 
 

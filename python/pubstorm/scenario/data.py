@@ -27,7 +27,13 @@ from pubstorm.files import content_of
 from pubstorm.quantities import UnfitError, describe, size_bytes, write_bytes
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.document import Finding
-from pubstorm.scenario.encodings import COMPRESS, DataError, avro_encoder, protobuf_encoder
+from pubstorm.scenario.encodings import (
+    COMPRESS,
+    DECIMAL,
+    DataError,
+    avro_encoder,
+    protobuf_encoder,
+)
 from pubstorm.scenario.fields import MESSAGE_BYTES_MAX, PathText, Text, absolute, payload
 
 RECORDS_BYTES_MAX = 16 * 1024 * 1024
@@ -248,8 +254,8 @@ def histogram(value: object, info: ValidationInfo) -> tuple[tuple[int, float], .
     bins = {}
     for size, weight in pairs:
         size_of = size_bytes(f"{size}B" if str(size).isdecimal() else size)
-        if size_of > MESSAGE_BYTES_MAX:
-            raise UnfitError(size, f"are sizes up to {write_bytes(MESSAGE_BYTES_MAX)}")
+        if not 0 <= size_of <= MESSAGE_BYTES_MAX:
+            raise UnfitError(size, f"are sizes of 0B to {write_bytes(MESSAGE_BYTES_MAX)}")
         if size_of in bins:
             raise UnfitError(size, "is each size once")
         bins[size_of] = _weight(weight)
@@ -337,12 +343,10 @@ def _rows(path: str, info: ValidationInfo, needed: Sequence[str]) -> Mapping[str
 
 
 def _weight(value: object) -> float:
-    try:
-        number = float(value) if isinstance(value, str) else value
-    except ValueError:
-        number = None
-    if _is_number(number) and 0 < number <= WEIGHT_MAX:
-        return float(number)
+    if isinstance(value, str) and DECIMAL.fullmatch(value.strip()):
+        value = float(value)
+    if _is_number(value) and 0 < value <= WEIGHT_MAX:
+        return float(value)
     raise UnfitError(value, f"are weights above 0 and up to {WEIGHT_MAX:,}", "leave it out for 0")
 
 

@@ -190,6 +190,9 @@ class Replay(Part):
     shift: Duration = SECOND_NS
     """Clients beyond the recorded ones play the same messages, each client later by a time of up to
     this one. 0: at the same instants."""
+    stamp: Literal["beside", "front"] = "beside"
+    """Place of the stamp of recorded payloads: a user property with `version: 5`, and none
+    otherwise; or 32 bytes before them. Without recorded payloads, a stamp is in each message."""
 
 
 class Publication(Part):

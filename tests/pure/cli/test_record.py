@@ -6,13 +6,16 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
+from base64 import b64encode
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pubstorm import cli
 from pubstorm.cli.record.capture import observed_in, read_capture
 from pubstorm.cli.record.comparison import curve_distance
 from pubstorm.cli.record.fit import write_fitted
@@ -22,9 +25,11 @@ from pubstorm.cli.record.table import instant_ns, read_table
 from pubstorm.contract.recorded import read_recorded, recorded_messages
 from pubstorm.contract.template import RowsError
 from pubstorm.errors import UsageError
+from pubstorm.plan import provisional_plan
 from pubstorm.scenario.load import load_scenario
 from tests.kit.packets import Segment, connect, publish, segments, subscribe, write_pcap
 
+T = TypeVar("T")
 SECOND = 10**9
 TARGET = "mqtt://localhost:1883"
 
@@ -85,6 +90,55 @@ def test_identities_become_numbers_and_topics_follow_them(tmp_path: Path) -> Non
     assert "secret" not in written
 
 
+PAYLOADS = (b"", b"a", bytes(range(256)), b"x" * 5000)
+
+
+def test_payloads_of_a_table_are_recorded_only_when_asked(tmp_path: Path) -> None:
+    rows = [f"{n},c,t,{len(p)},{b64encode(p).decode()}" for n, p in enumerate(PAYLOADS)]
+    path = table(tmp_path, "\n".join(["time,client,topic,size,payload", *rows]))
+    for asked in (False, True):
+        observed = read_table(path, payloads=asked)
+        lines = write_population(observed, tmp_path / str(asked), TARGET)
+        file = tmp_path / str(asked) / "publishers.csv"
+        found = tuple(each.payload for each in recorded_messages(str(file)))
+        assert found == (PAYLOADS if asked else (None,) * len(PAYLOADS))
+        assert read_recorded(str(file)).has_payloads == asked
+        assert any("as secret as the data" in line for line in lines) == asked
+        plan = provisional_plan(load_scenario(tmp_path / str(asked) / SCENARIO))
+        payload = plan.populations[0].publications[0].recorded
+        assert payload is not None
+        wanted = ("beside", max(map(len, PAYLOADS))) if asked else ("sizes", 5000)
+        assert (payload.content, payload.max_bytes) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("time,client,topic,size\n0,c,t,1\n", "no column payload"),
+        ("time,client,topic,size,payload\n0,c,t,2,eA==\n", "a payload of 1 bytes, needed are 2"),
+        ("time,client,topic,size,payload\n0,c,t,1,eB==\n", "allowed is base64"),
+        ("time,client,topic,size,payload\n0,c,t,1,e\n", "allowed is base64"),
+    ],
+)
+def test_a_table_with_wrong_payloads_is_an_error(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(RowsError, match=words):
+        read_table(table(tmp_path, text), payloads=True)
+
+
+def test_payloads_of_a_capture_are_those_on_the_wire(tmp_path: Path) -> None:
+    sent = [connect("c"), *(publish("t", each, qos=n % 2) for n, each in en(PAYLOADS))]
+    path = write_pcap(tmp_path / "c.pcap", segments(SECOND, 1, sent, 700))
+    for asked in (False, True):
+        found = tuple(p for _, p in captured(path, payloads=asked).with_payloads())
+        assert found == (PAYLOADS if asked else (None,) * len(PAYLOADS))
+
+
+def test_a_model_has_no_payloads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["record", "csv", "x.csv", "--out", str(tmp_path / "out"), "--fit", "--payloads"]
+    assert cli.main(words) == 2
+    assert "found --payloads with --fit" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "row",
     [
@@ -134,9 +188,15 @@ def test_a_hostile_file_is_an_error_and_no_traceback(
         b"time,client,topic,size\n",
         b"after_ns,client,topic,bytes,qos,retain\n",
         b"after_ns,client,topic,bytes,qos,retain\n0,0,t,1,0,false\n",
+        b"time,client,topic,size,payload\n",
+        b"after_ns,client,topic,bytes,qos,retain,payload\n0,0,t,1,0,false,eA==\n",
     ):
         path.write_bytes(head + content)
-        for read in (lambda: read_table(path), lambda: read_recorded(str(path))):
+        for read in (
+            lambda: read_table(path),
+            lambda: read_table(path, payloads=True),
+            lambda: read_recorded(str(path)),
+        ):
             with contextlib.suppress(RowsError):
                 read()
 
@@ -165,14 +225,14 @@ VALUES = st.one_of(JSON, st.sampled_from(["0x30", "0x10", "0x82", "5", "4", "a/b
     )
 )
 def test_hostile_frames_are_counted_and_no_traceback(frames: list[dict[str, Any]]) -> None:
-    observed = observed_in(frames, [1883], "a capture")
+    observed = observed_in(frames, [1883], Observed("a capture"))
     assert observed.unknown
 
 
-def captured(path: Path) -> Observed:
+def captured(path: Path, *, payloads: bool = False) -> Observed:
     if shutil.which("tshark") is None:
         pytest.skip("tshark is not installed (scripts/install-test-tools)")
-    return read_capture(path, [1883])
+    return read_capture(path, [1883], payloads=payloads)
 
 
 def traffic() -> tuple[list[Segment], list[tuple[str, int, int, bool]]]:
@@ -187,8 +247,8 @@ def traffic() -> tuple[list[Segment], list[tuple[str, int, int, bool]]]:
     return found, wanted + [("p/two", s, 1, True) for s in sizes]
 
 
-def en(sizes: list[int]) -> list[tuple[int, int]]:
-    return list(enumerate(sizes))
+def en(values: Iterable[T]) -> list[tuple[int, T]]:
+    return list(enumerate(values))
 
 
 def kinds(observed: Observed) -> list[tuple[str, int, int, bool]]:
@@ -222,7 +282,7 @@ def test_a_gap_ends_what_is_known_of_a_direction_and_is_said(tmp_path: Path) -> 
     kept = [each for each in found if each is not missing]
     observed = captured(write_pcap(tmp_path / "c.pcap", kept))
     assert sorted(kinds(observed)) == sorted(wanted[:5] + wanted[7:])
-    assert any("1 directions of connections have a gap" in each for each in observed.unknown)
+    assert any("1 connections have a gap" in each for each in observed.unknown)
 
 
 def test_connections_that_began_before_the_capture_are_left_out_and_said(tmp_path: Path) -> None:
@@ -249,7 +309,7 @@ def test_a_population_of_subscribers_has_a_row_for_each_client(tmp_path: Path) -
     observed = Observed("a test")
     for name in ("a", "b", "c"):
         observed.client(name).filters = {f"cmd/{name}/#": 1, f"area/{ord(name) % 2}/+": 0}
-    observed.add(0, "z", "cmd/a/x", 50, (0, False))
+    observed.add(0, ("z", "cmd/a/x"), 50, (0, False))
     write_population(observed, tmp_path / "out", TARGET)
     loaded = load_scenario(tmp_path / "out" / SCENARIO)
     filters = [each.filter for each in loaded.populations["subscribers"].filters]
@@ -273,7 +333,8 @@ def test_a_fitted_model_has_the_rate_and_nothing_of_the_original(tmp_path: Path)
     for n in range(50):
         at = 0.0
         while (at := at + draw.expovariate(2.0)) < 100:
-            observed.add(round(at * SECOND), f"id{n}", f"plant/id{n}/temp", 200, (1, False))
+            names = f"id{n}", f"plant/id{n}/temp"
+            observed.add(round(at * SECOND), names, 200, (1, False))
     observed.client("reader").filters = {"plant/#": 0}
     observed.client("reader").deliveries = 3 * len(observed)
     write_fitted(observed, tmp_path / "out", TARGET)

@@ -110,7 +110,7 @@ def test_a_capture_has_the_instants_of_sessions(tmp_path: Path) -> None:
 def test_a_recording_in_which_all_clients_stay_has_no_sessions(tmp_path: Path) -> None:
     observed = Observed("a test")
     observed.client("a").connect(5)
-    observed.add(10, "a", "t", 40, (0, False))
+    observed.add(10, ("a", "t"), 40, (0, False))
     observed.client("a").disconnect(11)
     assert written(observed, tmp_path) == {}
 

@@ -3,8 +3,12 @@ clients, and with three times as many. Each test looks at another side of the th
 
 from __future__ import annotations
 
+import random
+import re
+import subprocess
 import threading
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +23,11 @@ from pubstorm.cli.record.subscription import RecordedSubscription, record_subscr
 from pubstorm.contract.recorded import recorded_messages
 from pubstorm.contract.sessions import read_sessions
 from pubstorm.contract.target import parse_target
+from pubstorm.contract.template import STAMP_BYTES
 from pubstorm.errors import UsageError
+from tests.kit.packets import pcap_bytes, read_pcap
 from tests.kit.runs import MosquittoMaker, Play
-from tests.system.runs.dissector import recorded
+from tests.system.runs.dissector import Recording, recorded
 
 pytestmark = pytest.mark.xdist_group("replay")
 
@@ -75,6 +81,7 @@ class Runs:
     once: dict[str, Any]
     thrice: dict[str, Any]
     folder: Path
+    packets: Recording
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +104,7 @@ def runs(shared_run: Play, shared_mosquitto: MosquittoMaker, shared_folder: Path
         assert code == 0, result["verdict"]
         results.append(result)
     original, once, thrice = results
-    return Runs(original, once, thrice, folder)
+    return Runs(original, once, thrice, folder, packets)
 
 
 def totals(result: dict[str, Any], name: str) -> int:
@@ -150,6 +157,67 @@ def test_the_comparison_shows_equal_messages_and_curves(
     assert name != "once" or fan_out.endswith("+0.0%"), lines
 
 
+def damaged(packets: Recording, folder: Path) -> Path:
+    """Returns the capture with a segment to the broker lost and another one without its end, one
+    segment in ten twice and one in ten late, and without its last part."""
+    whole, path = folder / "whole.pcap", folder / "damaged.pcap"
+    subprocess.run(["editcap", "-F", "pcap", packets.file, whole], check=True)
+    header, frames = read_pcap(whole.read_bytes())
+    publishes = packets.dissected(
+        *("-Y", f"mqtt.msgtype == 3 && tcp.dstport == {packets.port}"),
+        *("-T", "fields", "-e", "frame.number", "-e", "tcp.stream"),
+    )
+    by_stream = {stream: int(number) - 1 for number, stream in map(str.split, publishes[::-1])}
+    # The first message of one client, and of another one.
+    lost, cut = sorted(by_stream.values())[:2]
+    frames[cut] = replace(frames[cut], data=frames[cut].data[:-20])
+    del frames[lost]
+    for at in range(20, len(frames) - 1, 10):
+        if at != cut:
+            frames[at], frames[at + 1] = frames[at + 1], frames[at]
+    twice = [each for n, each in enumerate(frames) for each in [each] * (1 + (n % 10 == 5))]
+    content = pcap_bytes(header, twice)
+    path.write_bytes(content[: len(content) * 9 // 10])
+    return path
+
+
+@pytest.mark.slow("a run of a recording of 4 s, after the three that all tests share")
+def test_a_damaged_capture_is_played_as_far_as_it_is_known(
+    runs: Runs,
+    shared_run: Play,
+    shared_mosquitto: MosquittoMaker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Recorded messages were sent, missing ones are said, and the replay has the same messages over
+    the same time."""
+    port = runs.packets.port
+    sent, found = (
+        Counter(each[1:] for each in read_capture(file, [port]).messages())
+        for file in (runs.packets.file, damaged(runs.packets, tmp_path))
+    )
+    assert found < sent and found.total() > sent.total() / 2
+    observed, other = read_capture(tmp_path / "damaged.pcap", [port]), shared_mosquitto()
+    words = " ".join(observed.unknown)
+    assert "2 connections have a gap" in words and "the first part was read" in words
+    assert "1 packets are shorter" in words
+    write_population(observed, tmp_path / "out", other.url)
+    code, played = shared_run(tmp_path / "out" / SCENARIO)
+    assert code == 0, played["verdict"]
+    assert totals(played, "sent_total") == found.total()
+    assert totals(played, "received_total") == totals(played, "expected_total") > 0
+    assert totals(played, "lost_total") == totals(played, "duplicate_total") == 0
+    assert cli.main(["record", "compare", played["run_directory"]]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    messages = [line for line in lines if line.startswith("  messages")]
+    assert messages and all(line.endswith("+0.0%") for line in messages), lines
+    curves = [line.split()[-1] for line in lines if "both curves" in line]
+    assert len(curves) == len(messages)
+    assert all(float(each.rstrip("%")) < 25 for each in curves), lines
+    fan_out = next(line for line in lines if "deliveries of a message" in line)
+    assert "unknown" in fan_out, lines
+
+
 @pytest.mark.slow("three runs of a recording of 4 s")
 def test_recorded_sessions_are_played_at_their_instants(
     shared_run: Play, shared_mosquitto: MosquittoMaker, tmp_path: Path
@@ -176,6 +244,58 @@ def test_recorded_sessions_are_played_at_their_instants(
         assert sent == scale * totals(original, "sent_total") > 0
         assert received == scale * sent
         assert totals(played, "skipped_total") == totals(played, "lost_total") == 0
+
+
+@pytest.mark.slow("three runs of a recording of 2 s")
+def test_recorded_payloads_are_played_as_they_were(
+    shared_run: Play, shared_mosquitto: MosquittoMaker, tmp_path: Path
+) -> None:
+    """Clients of another program send bytes of any kind, and receive the replay."""
+    broker, draw = shared_mosquitto(), random.Random(3)
+    sent = [draw.randbytes(draw.choice([0, 1, 20, 32, 300, 5000])) for _ in range(40)]
+    with recorded(broker.port, tmp_path) as packets:
+        clients = [mqtt.Client(CallbackAPIVersion.VERSION2) for _ in range(2)]
+        for client in clients:
+            client.connect("127.0.0.1", broker.port)
+            client.loop_start()
+        for n, payload in enumerate(sent):
+            clients[n % 2].publish(f"from/{n % 2}", payload, qos=1).wait_for_publish(30)
+        for client in clients:
+            client.disconnect()
+            client.loop_stop()
+    observed = read_capture(packets.file, [broker.port], payloads=True)
+    other, folder = shared_mosquitto(), tmp_path / "recording"
+    write_population(observed, folder, other.url)
+    assert not any("payloads" in each for each in observed.unknown)
+    written = (folder / SCENARIO).read_text()
+    watcher = "populations:\n  watcher: {clients: 1, version: 5, subscriptions: [from/#]}\n"
+    watched = written.replace("populations:\n", watcher)
+    replay, front = 'replay: "?publishers.csv"?', "replay: {file: publishers.csv, stamp: front}"
+    for name, text, before in (
+        ("plain", written, 0),
+        ("front", re.sub(replay, front, watched), STAMP_BYTES),
+        ("beside", watched.replace("  publishers:\n", "  publishers:\n    version: 5\n"), 0),
+    ):
+        scenario = folder / f"{name}.yaml"
+        scenario.write_text(text)
+        received, subscribed = list[bytes](), threading.Event()
+        reader = mqtt.Client(CallbackAPIVersion.VERSION2)
+        reader.on_message = lambda *args, to=received: to.append(args[-1].payload)
+        reader.on_subscribe = lambda *_, event=subscribed: event.set()
+        reader.connect("127.0.0.1", other.port)
+        reader.loop_start()
+        reader.subscribe("from/#", qos=1)
+        assert subscribed.wait(30)
+        code, played = shared_run(scenario, "--set", "clean_start=skip")
+        assert code == 0, played["verdict"]
+        reader.disconnect()
+        reader.loop_stop()
+        assert Counter(each[before:] for each in received) == Counter(sent)
+        assert all(len(each) >= before for each in received)
+        assert totals(played, "sent_total") == len(sent)
+        if name != "plain":
+            found = played["populations"]["watcher"]
+            assert found["received_total"] == found["latency_us"]["intended"]["count"] == len(sent)
 
 
 def test_a_subscription_records_what_arrives(shared_mosquitto: MosquittoMaker) -> None:

@@ -2,6 +2,7 @@
 //! recorded client. Client `c` plays recorded client `c % clients`. So more clients are more of the
 //! same kind, at the same rate each. A file has at most [`Recorded::MESSAGES_MAX`] messages.
 
+use data_encoding::{BASE64, DecodeError};
 use serde::{Deserialize, Serialize};
 
 use crate::model::bounds;
@@ -33,9 +34,25 @@ pub struct Recording {
     /// Clients beyond the recorded ones are later by up to this time, in nanoseconds.
     #[serde(deserialize_with = "bounds::number")]
     pub shift_ns: u64,
+    /// Content of the payloads.
+    #[serde(default)]
+    pub content: RecordedContent,
     /// The messages, set when the file is read.
     #[serde(skip)]
     pub messages: RecordedMessages,
+}
+
+/// Content of the payloads of recorded messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordedContent {
+    /// A stamp and filler, in the recorded sizes.
+    #[default]
+    Sizes,
+    /// The recorded bytes. With MQTT 5 a user property has the stamp.
+    Beside,
+    /// A stamp of 32 bytes, then the recorded bytes.
+    Front,
 }
 
 /// Messages of a recording; empty until the file is read.
@@ -56,6 +73,9 @@ pub struct RecordedRow<'a> {
     pub qos: u8,
     /// `true` if the broker keeps the message.
     pub retain: bool,
+    /// Payload in base64; `None` if it is empty, or the file has no payloads.
+    #[serde(default)]
+    pub payload: Option<&'a str>,
 }
 
 /// Row that cannot be played.
@@ -79,6 +99,15 @@ pub enum RecordedError {
     /// Too many topics of one client.
     #[error("found more than {CLIENT_TOPICS_MAX} topics of client {0}, allowed are as many")]
     Topics(u32),
+    /// A payload that is no base64.
+    #[error("payload: {0}")]
+    Payload(DecodeError),
+    /// A payload of another size than the row says.
+    #[error("found a payload of {0} bytes, needed are {1}")]
+    Length(usize, u32),
+    /// Too many bytes of payloads.
+    #[error("found more than {} bytes of payloads, allowed are as many", Recorded::PAYLOADS_MAX)]
+    Payloads,
     /// Too many rows.
     #[error("found more than {} messages, allowed are as many", Recorded::MESSAGES_MAX)]
     Messages,
@@ -102,6 +131,10 @@ pub struct Recorded {
     places: Vec<u32>,
     /// All topics.
     templates: Vec<Template>,
+    /// Recorded payloads; empty if messages have a size alone.
+    payloads: Vec<u8>,
+    /// End of each payload.
+    ends: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +145,8 @@ struct Message {
     variant: u32,
     /// Number among the messages of its client on this topic.
     sequence: u32,
+    /// Number of its payload.
+    payload: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +162,8 @@ struct OwnTopic {
 impl Recorded {
     /// Most messages of a file. They take 28 bytes each.
     pub const MESSAGES_MAX: usize = 10_000_000;
+    /// Most bytes of the payloads of a file.
+    pub const PAYLOADS_MAX: usize = 256 << 20;
 
     fn of(&self, client: u32) -> &[Message] {
         let own = self.clones.own(client);
@@ -171,6 +208,16 @@ impl Recorded {
     pub fn bytes(&self, client: u32, number: u64) -> usize {
         let bytes = self.message(client, number).map_or(0, |(message, _)| message.bytes as usize);
         bytes.max(STAMP_BYTES)
+    }
+
+    /// Recorded payload of message `number` of a client; empty without payloads.
+    #[must_use]
+    pub fn payload(&self, client: u32, number: u64) -> &[u8] {
+        let payload = self.message(client, number).map(|(message, _)| message.payload as usize);
+        let end = payload.and_then(|payload| self.ends.get(payload));
+        let Some((payload, &end)) = payload.zip(end) else { return &[] };
+        let start = payload.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.payloads[start..end]
     }
 
     /// Number of topics of a client.
@@ -273,6 +320,9 @@ pub struct RecordedBuilder {
     last_ns: u64,
     messages: Vec<(u32, u32, Message)>,
     templates: Vec<Template>,
+    has_payloads: bool,
+    payloads: Vec<u8>,
+    ends: Vec<usize>,
     numbers: std::collections::HashMap<Box<str>, u32>,
 }
 
@@ -299,6 +349,9 @@ impl RecordedBuilder {
             last_ns: 0,
             messages: Vec::new(),
             templates: Vec::new(),
+            has_payloads: recording.content != RecordedContent::Sizes,
+            payloads: Vec::new(),
+            ends: Vec::new(),
             numbers: std::collections::HashMap::new(),
         }
     }
@@ -328,10 +381,27 @@ impl RecordedBuilder {
         }
         if self.kept[row.client as usize] {
             let template = self.template(row.topic)?;
-            let (after_ns, bytes) = (row.after_ns, row.bytes);
-            let message = Message { after_ns, bytes, variant: 0, sequence: 0 };
+            let (after_ns, bytes, payload) = (row.after_ns, row.bytes, self.ends.len() as u32);
+            if self.has_payloads {
+                self.add_payload(row)?;
+            }
+            let message = Message { after_ns, bytes, variant: 0, sequence: 0, payload };
             self.messages.push((row.client, template, message));
         }
+        Ok(())
+    }
+
+    fn add_payload(&mut self, row: &RecordedRow<'_>) -> Result<(), RecordedError> {
+        let text = row.payload.unwrap_or_default();
+        let payload = BASE64.decode(text.as_bytes()).map_err(RecordedError::Payload)?;
+        if payload.len() != row.bytes as usize {
+            return Err(RecordedError::Length(payload.len(), row.bytes));
+        }
+        if self.payloads.len() + payload.len() > Recorded::PAYLOADS_MAX {
+            return Err(RecordedError::Payloads);
+        }
+        self.payloads.extend(payload);
+        self.ends.push(self.payloads.len());
         Ok(())
     }
 
@@ -366,6 +436,8 @@ impl RecordedBuilder {
             topics: Vec::new(),
             places: vec![0; self.messages.len()],
             templates: self.templates,
+            payloads: self.payloads,
+            ends: self.ends,
         };
         let mut rest = self.messages.as_slice();
         for client in 0..self.clones.recorded() {

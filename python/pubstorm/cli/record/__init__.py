@@ -34,13 +34,20 @@ FIT = click.option(
     help="Write a fitted model instead: rates, sizes and the shape of the topic tree, no recorded "
     "message, topic or instant.",
 )
+PAYLOADS = click.option(
+    "--payloads",
+    is_flag=True,
+    help="Record the payloads too, which runs then send. They may contain personal data and "
+    "secrets.",
+)
 
 
 @click.group()
 def record() -> None:
     """Record clients and messages as a scenario, and compare its runs with them.
 
-    Payloads, user names and passwords are never recorded. A client identifier becomes a number.
+    User names and passwords are never recorded, payloads only with --payloads. A client identifier
+    becomes a number.
     """
 
 
@@ -49,15 +56,17 @@ def record() -> None:
 @FOLDER
 @TARGET_OF_REPLAY
 @FIT
-def csv_(table: Path, folder: Path, target: str, fit: bool) -> int:
+@PAYLOADS
+def csv_(table: Path, folder: Path, target: str, fit: bool, payloads: bool) -> int:
     """Record the messages in FILE, a table of time, client, topic and size.
 
-    The first line has these headings. Further columns may be qos and retain. A time is in seconds,
-    or a date and time of ISO 8601.
+    The first line has these headings. Further columns may be qos, retain, event and payload, which
+    is in base64. A time is in seconds, or a date and time of ISO 8601.
     """
     from pubstorm.cli.record.table import read_table
 
-    return _written(read_table(table), folder, target, fit)
+    _check_words(fit, payloads)
+    return _written(read_table(table, payloads=payloads), folder, target, fit)
 
 
 @record.command()
@@ -65,6 +74,7 @@ def csv_(table: Path, folder: Path, target: str, fit: bool) -> int:
 @FOLDER
 @TARGET_OF_REPLAY
 @FIT
+@PAYLOADS
 @click.option(
     "--port",
     "ports",
@@ -74,7 +84,7 @@ def csv_(table: Path, folder: Path, target: str, fit: bool) -> int:
     show_default=True,
     help="Port of the broker in the capture; may be repeated.",
 )
-def capture(packets: Path, folder: Path, target: str, fit: bool, ports: tuple[int, ...]) -> int:
+def capture(packets: Path, folder: Path, ports: tuple[int, ...], **words: object) -> int:
     """Record the clients in FILE, a capture of packets of MQTT without TLS.
 
     tshark of Wireshark reads it, and dumpcap or tcpdump write one. Beside the messages, a capture
@@ -82,7 +92,9 @@ def capture(packets: Path, folder: Path, target: str, fit: bool, ports: tuple[in
     """
     from pubstorm.cli.record.capture import read_capture
 
-    return _written(read_capture(packets, ports), folder, target, fit)
+    _check_words(words["fit"], words["payloads"])
+    observed = read_capture(packets, ports, payloads=bool(words["payloads"]))
+    return _written(observed, folder, str(words["target"]), bool(words["fit"]))
 
 
 @record.command()
@@ -90,6 +102,7 @@ def capture(packets: Path, folder: Path, target: str, fit: bool, ports: tuple[in
 @FOLDER
 @TARGET_OF_REPLAY
 @FIT
+@PAYLOADS
 @click.option(
     "--filter",
     "filters",
@@ -115,6 +128,7 @@ def subscription(source: str, folder: Path, **words: object) -> int:
     from pubstorm.cli.record.subscription import RecordedSubscription, record_subscription
     from pubstorm.contract.target import parse_target
 
+    _check_words(words["fit"], words["payloads"])
     level, username, filters = words["client_level"], words["username"], words["filters"]
     assert isinstance(filters, tuple)
     try:
@@ -124,6 +138,7 @@ def subscription(source: str, folder: Path, **words: object) -> int:
             level=level if isinstance(level, int) else None,
             username=None if username is None else str(username),
             password=os.environ.get("PUBSTORM_RECORD_PASSWORD"),
+            payloads=bool(words["payloads"]),
         )
         address = parse_target(source)
     except UnfitError as error:
@@ -140,6 +155,13 @@ def compare_(run_dir: Path) -> int:
 
     say("\n".join(played_against_recorded(run_dir)))
     return data_code()
+
+
+def _check_words(fit: object, payloads: object) -> None:
+    """Raises UsageError for a model of payloads."""
+    if fit and payloads:
+        message = "found --payloads with --fit, allowed is one of them"
+        raise UsageError(message, "a model has no recorded message")
 
 
 def _written(observed: object, folder: Path, target: str, fit: bool) -> int:

@@ -1,9 +1,10 @@
 """Reads clients and messages of MQTT from a capture of packets. Wireshark's `tshark` puts the
-segments of TCP in order and decodes MQTT. After a gap, it decodes nothing more of that direction of
-a connection: the rest is unknown, not guessed."""
+segments of TCP in order and decodes MQTT. After a gap, the rest of that direction of a connection
+is unknown, not guessed. A segment that the capture has cut is such a gap."""
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
@@ -19,22 +20,24 @@ from pubstorm.errors import BinaryError, UsageError
 from pubstorm.quantities import write_count
 
 FIELDS = (
-    *("frame.time_epoch", "tcp.stream", "tcp.dstport", "tcp.analysis.lost_segment"),
-    *("tcp.analysis.ack_lost_segment", "mqtt.hdrflags", "mqtt.len", "mqtt.topic_len"),
+    *("frame.time_epoch", "frame.cap_len", "frame.len", "tcp.stream", "tcp.dstport", "tcp.len"),
+    *("tcp.seq", "tcp.ack", "tcp.flags.syn", "mqtt.hdrflags", "mqtt.len", "mqtt.topic_len"),
     *("mqtt.topic", "mqtt.msgid", "mqtt.property_len", "mqtt.property.topic_alias", "mqtt.ver"),
     *("mqtt.clientid", "mqtt.kalive", "mqtt.conflag.cleansess", "mqtt.sub.qos"),
     *("mqtt.subscription_options_qos", "tcp.flags.fin", "tcp.flags.reset"),
 )
-"""Fields of Wireshark that are read. Payloads, user names and passwords are none of them."""
+"""Fields of Wireshark that are read. User names and passwords are none of them."""
+PAYLOAD = "mqtt.msg"
+"""Field of the payload, which is read only if payloads are recorded."""
 LAYERS = (
-    *("frame", "tcp", "tcp.analysis", "tcp.analysis.flags", "tcp.flags", "mqtt", "mqtt.conflags"),
+    *("frame", "tcp", "tcp.flags", "mqtt", "mqtt.conflags"),
     *("mqtt.properties", "mqtt.subscription_options", "_ws.expert", "_ws.malformed"),
 )
 FILTER = (
-    "mqtt or tcp.analysis.lost_segment or tcp.analysis.ack_lost_segment"
-    " or tcp.flags.fin == 1 or tcp.flags.reset == 1"
-    " or (tcp and frame.cap_len < frame.len)"
+    "tcp.port in {{{}}} and (mqtt or tcp.len > 0 or tcp.flags.syn == 1 or tcp.flags.fin == 1"
+    " or tcp.flags.reset == 1 or tcp.analysis.ack_lost_segment)"
 )
+"""Frames of these ports that carry or end something, or acknowledge a segment that is missing."""
 CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT = 1, 3, 8, 10, 14
 END_FLAGS = ("tcp.flags.fin", "tcp.flags.reset")
 """Flags of the last segment of a direction, or of a connection."""
@@ -42,9 +45,8 @@ TRUE = frozenset({"True", "true", "1"})
 OF_BROKER = "$SYS"
 """First level of topics that the broker publishes itself."""
 CHANGE_LATER = "Unsubscriptions are not played: filters stay until the end."
+LEFT_OUT = "wills, properties and payloads"
 VERSIONS = {"3": "3.1", "4": "3.1.1", "5": "5"}
-LOST, ACK_LOST = '"tcp_tcp_analysis_lost_segment"', '"tcp_tcp_analysis_ack_lost_segment"'
-"""Marks of Wireshark."""
 EPOCH_DIGITS = 9
 LINES_MAX = 2**24
 """Characters of the longest line of tshark that is read."""
@@ -54,10 +56,38 @@ LINES_MAX = 2**24
 class _Direction:
     """One direction of a connection."""
 
-    gap: bool = False
-    """True since segments are missing."""
+    next: int | None = None
+    """Place of the first byte that the capture does not have; None before a segment."""
+    later: list[tuple[int, int]] = field(default_factory=list)
+    """Start and end of bytes after that."""
+    acknowledged: int = 0
+    """Place up to which the other side has acknowledged bytes."""
+    cut: bool = False
+    """True since the capture has a segment without its end: no later packet has a known start."""
     aliases: dict[int, str] = field(default_factory=dict)
     """Topics by their aliases."""
+
+    @property
+    def gap(self) -> bool:
+        """True if segments are missing, or the end of one."""
+        return self.cut or bool(self.later) or self.acknowledged > (self.next or 0)
+
+    def add(self, start: int, end: int) -> None:
+        """Adds the bytes of a segment."""
+        self.next = start if self.next is None else self.next
+        if self.later and self.later[-1][1] == start:
+            start = self.later.pop()[0]
+        self.later.append((start, end))
+        if start > self.next:
+            return
+        self.later.sort()
+        while self.later and self.later[0][0] <= self.next:
+            self.next = max(self.next, self.later.pop(0)[1])
+
+    def acknowledge(self, place: int) -> None:
+        """Notes an acknowledgement of all bytes before a place."""
+        self.next = place if self.next is None else self.next
+        self.acknowledged = max(self.acknowledged, place)
 
 
 @dataclass
@@ -87,18 +117,22 @@ class _Counts:
     of_broker: int = 0
     without_disconnect: int = 0
     retained: int = 0
+    cut: int = 0
 
 
-def read_capture(path: Path, ports: Sequence[int]) -> Observed:
+def read_capture(path: Path, ports: Sequence[int], *, payloads: bool = False) -> Observed:
     """Returns the clients and messages of a capture of servers at these ports. Raises BinaryError
     without tshark, and UsageError for a file that is no capture."""
-    return observed_in(_frames(path, ports), ports, f"the capture {path.name}")
+    observed = Observed(f"the capture {path.name}", keeps_payloads=payloads)
+    return observed_in(_frames(path, ports, payloads=payloads), ports, observed)
 
 
-def observed_in(frames: Iterable[Mapping[str, Any]], ports: Sequence[int], source: str) -> Observed:
-    """Returns the clients and messages in decoded frames, as tshark writes them."""
-    reader = _CaptureReader(Observed(source), ports)
-    for layers in frames:
+def observed_in(
+    frames: Iterable[Mapping[str, Any]], ports: Sequence[int], observed: Observed
+) -> Observed:
+    """Adds the clients and messages in decoded frames, as tshark writes them."""
+    reader = _CaptureReader(observed, ports)
+    for layers in _until_failure(frames, reader.observed.unknown):
         reader.take(layers)
     reader.end()
     return reader.observed
@@ -123,24 +157,43 @@ class _CaptureReader:
         is_to_server = _text(tcp, "tcp.dstport") in self._ports
         directions = [connection.to_server, connection.to_client]
         own, other = directions if is_to_server else directions[::-1]
-        packets = [each for each in _all(layers.get("mqtt")) if isinstance(each, Mapping)]
+        self._place(tcp, own, other)
+        packets = self._whole(layers, own)
         at_ns = _epoch_ns(_text(_one(layers.get("frame")), "frame.time_epoch"))
         for packet in packets:
-            own.gap = False
             try:
                 self._packet(packet, connection, is_to_server, at_ns)
             except (ValueError, LookupError):
                 self._counts.malformed += 1
         self._counts.malformed += "_ws.malformed" in layers or "_ws_malformed" in layers
-        analysis = json.dumps(tcp)
-        acknowledges_missing = ACK_LOST in analysis
-        other.gap = other.gap or acknowledges_missing
         is_end = any(_text(tcp, flag) in TRUE for flag in END_FLAGS)
-        # A frame without packets is after a missing segment, or the capture has cut it.
-        own.gap = own.gap or LOST in analysis or not (packets or acknowledges_missing or is_end)
         if is_end and connection.session is not None and connection.session.until_ns is None:
             self._counts.without_disconnect += 1
             connection.session.end(at_ns)
+
+    @staticmethod
+    def _place(tcp: Mapping[str, Any], own: _Direction, other: _Direction) -> None:
+        """Notes the bytes of a segment, and those that it acknowledges."""
+        texts = [_text(tcp, name) for name in ("tcp.seq", "tcp.len", "tcp.ack")]
+        start, length, acknowledged = (int(each) if each.isdecimal() else 0 for each in texts)
+        # Each of both flags takes the place of a byte.
+        flags = [_text(tcp, name) in TRUE for name in ("tcp.flags.syn", "tcp.flags.fin")]
+        if end := length + sum(flags):
+            own.add(start, start + end)
+        if acknowledged:
+            other.acknowledge(acknowledged)
+
+    def _whole(self, layers: Mapping[str, Any], own: _Direction) -> list[Mapping[str, Any]]:
+        """Returns the packets of a frame whose bytes the capture has. In a segment without its end,
+        the last packet may be read from too few bytes; later ones have no known start."""
+        packets = [each for each in _all(layers.get("mqtt")) if isinstance(each, Mapping)]
+        frame, tcp = _one(layers.get("frame")), _one(layers.get("tcp"))
+        lengths = [_text(frame, name) for name in ("frame.cap_len", "frame.len")]
+        is_cut = lengths[0] != lengths[1] and _text(tcp, "tcp.len") != "0"
+        self._counts.cut += is_cut
+        packets = [] if own.cut else packets[:-1] if is_cut else packets
+        own.cut = own.cut or is_cut
+        return packets
 
     def _packet(
         self, packet: Mapping[str, Any], connection: _Connection, is_to_server: bool, at_ns: int
@@ -154,7 +207,9 @@ class _CaptureReader:
         elif kind == SUBSCRIBE and is_to_server and connection.identity is not None:
             client = self.observed.client(connection.identity)
             qos = _texts(packet, "mqtt.subscription_options_qos") or _texts(packet, "mqtt.sub.qos")
-            topics = _texts(packet, "mqtt.topic")
+            topics, lengths = _texts(packet, "mqtt.topic"), _texts(packet, "mqtt.topic_len")
+            if lengths != [str(len(topic.encode())) for topic in topics]:
+                raise ValueError("a filter with bytes that are not UTF-8")
             for number, topic in enumerate(topics):
                 if topic.startswith(OF_BROKER):
                     self._counts.of_broker += 1
@@ -200,6 +255,8 @@ class _CaptureReader:
             return
         qos, topic = flags >> 1 & 3, _text(packet, "mqtt.topic")
         topic_bytes = int(_text(packet, "mqtt.topic_len"))
+        if topic_bytes != len(topic.encode()):
+            raise ValueError("a topic with bytes that are not UTF-8")
         size = int(_text(packet, "mqtt.len")) - 2 - topic_bytes - (2 if qos else 0)
         if connection.version == "5":
             properties = int(_text(packet, "mqtt.property_len") or 0)
@@ -218,20 +275,32 @@ class _CaptureReader:
             self._counts.resent += 1
             return
         connection.sent[number] = (topic, size)
-        self.observed.add(at_ns, connection.identity, topic, size, (qos, bool(flags & 1)))
+        payload: int | bytes = size
+        if self.observed.keeps_payloads:
+            payload = bytes.fromhex(_text(packet, PAYLOAD).replace(":", ""))
+            if len(payload) != size:
+                raise ValueError("a payload of another length")
+        names = connection.identity, topic
+        self.observed.add(at_ns, names, payload, (qos, bool(flags & 1)))
 
     def end(self) -> None:
         """Says what the capture does not know."""
         unknown, counts = self.observed.unknown, self._counts
-        gaps = sum(
-            direction.gap
-            for connection in self._connections.values()
-            for direction in (connection.to_server, connection.to_client)
-        )
-        if gaps:
+        for direction, words in (
+            ("to_server", "to the broker: messages"),
+            ("to_client", "to the client: deliveries"),
+        ):
+            gaps = sum(getattr(each, direction).gap for each in self._connections.values())
+            if gaps:
+                unknown.append(
+                    f"{write_count(gaps)} connections have a gap, in which packets are missing, in "
+                    f"the direction {words} after the gap are unknown."
+                )
+                self.observed.deliveries_known = False
+        if counts.cut:
             unknown.append(
-                f"{write_count(gaps)} directions of connections have a gap, in which packets are "
-                "missing: what follows the gap is unknown."
+                f"{write_count(counts.cut)} packets are shorter than they were on the wire: "
+                "capture whole packets, without a snapshot length."
             )
         for count, words in (
             (counts.without_connect, "messages are of connections that began before the capture"),
@@ -255,10 +324,27 @@ class _CaptureReader:
                 f"{write_count(counts.without_disconnect)} connections ended without DISCONNECT: "
                 "they are played with one."
             )
-        unknown.append("User names, passwords, wills, properties and payloads are not recorded.")
+        left_out = "wills and properties" if self.observed.keeps_payloads else LEFT_OUT
+        unknown.append(f"User names, passwords, {left_out} are not recorded.")
 
 
-def _frames(path: Path, ports: Sequence[int]) -> Iterator[Mapping[str, Any]]:
+def _until_failure(
+    frames: Iterable[Mapping[str, Any]], unknown: list[str]
+) -> Iterator[Mapping[str, Any]]:
+    """Yields the frames before a failure to read the capture, which becomes a sentence. Raises
+    UsageError if there are none."""
+    found = False
+    try:
+        for layers in frames:
+            found = True
+            yield layers
+    except UsageError as error:
+        if not found:
+            raise
+        unknown.append(f"Only the first part was read: {str(error).rstrip('.')}.")
+
+
+def _frames(path: Path, ports: Sequence[int], *, payloads: bool) -> Iterator[Mapping[str, Any]]:
     """Yields the decoded frames of a capture."""
     program = shutil.which("tshark")
     if program is None:
@@ -268,15 +354,17 @@ def _frames(path: Path, ports: Sequence[int]) -> Iterator[Mapping[str, Any]]:
         raise UsageError(f"found no capture at {path}", "dumpcap and tcpdump write captures")
     decode = [word for port in ports for word in ("-d", f"tcp.port=={port},mqtt")]
     in_order = ("-o", "tcp.reassemble_out_of_order:TRUE", "-o", "mqtt.show_msg_as_text:FALSE")
-    names = " ".join((*LAYERS, *FIELDS))
-    command = [program, "-n", "-r", str(path), *decode, *in_order, "-Y", FILTER]
+    fields = (*FIELDS, PAYLOAD) if payloads else FIELDS
+    names, wanted = " ".join((*LAYERS, *fields)), ", ".join(map(str, ports))
+    command = [program, "-n", "-r", str(path), *decode, *in_order, "-Y", FILTER.format(wanted)]
     with tempfile.TemporaryFile() as said:
         running = subprocess.Popen(
-            [*command, "-T", "ek", "-j", names], stdout=subprocess.PIPE, stderr=said, text=True
+            [*command, "-T", "ek", "-j", names], stdout=subprocess.PIPE, stderr=said
         )
         assert running.stdout is not None
         try:
-            yield from _documents(running.stdout, path)
+            lines = io.TextIOWrapper(running.stdout, encoding="utf-8", errors="replace")
+            yield from _documents(lines, path)
         except BaseException:
             running.kill()
             raise
@@ -321,9 +409,9 @@ def _text(layer: Mapping[str, Any], name: str) -> str:
 
 
 def _epoch_ns(text: str) -> int:
-    """Returns an instant of tshark in nanoseconds, without a rounding."""
+    """Returns an instant of tshark in nanoseconds, without a rounding; 0 for one before 1970."""
     whole, _, rest = text.partition(".")
-    return int((whole or "0") + rest[:EPOCH_DIGITS].ljust(EPOCH_DIGITS, "0"))
+    return max(0, int((whole or "0") + rest[:EPOCH_DIGITS].ljust(EPOCH_DIGITS, "0")))
 
 
 def _varint_bytes(value: int) -> int:

@@ -60,7 +60,10 @@ def _population(population: PlannedPopulation, result: RunResult, tracks: Tracks
             file = read_recorded(publication.recorded.file)
             kind = file.kind(publication.qos, publication.retain)
             messages, clients = messages + kind.messages, file.clients
-            size_sum, raised = size_sum + kind.bytes_sum, raised + kind.raised
+            if publication.recorded.content == "sizes":
+                size_sum, raised = size_sum + kind.bytes_sum, raised + kind.raised
+            else:
+                size_sum += kind.recorded_sum
     for path in files:
         seconds.update(read_recorded(path).seconds)
     recorded = None if population.lifetime is None else population.lifetime.recorded

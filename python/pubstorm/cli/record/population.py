@@ -26,6 +26,7 @@ from pubstorm.contract.recorded import (
     BYTES_MAX,
     INSTANT_NS_MAX,
     MESSAGES_MAX,
+    PAYLOADS_MAX,
     RecordedMessage,
     RecordedWriter,
     read_recorded,
@@ -101,7 +102,9 @@ class Observed:
     """Messages and clients that a source observed. A message takes 25 bytes, and each topic and
     client counts once."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, keeps_payloads: bool = False) -> None:
+        self.keeps_payloads = keeps_payloads
+        """True if the payloads of the messages are recorded."""
         self.source = source
         """Words for the source."""
         self.clients: dict[str, ObservedClient] = {}
@@ -111,10 +114,14 @@ class Observed:
         self.removals = 0
         """Empty retained messages, which remove what the broker keeps. They are left out: with a
         stamp they would not be empty."""
+        self.deliveries_known = True
+        """False if deliveries are missing among those of the clients, or messages of which there
+        are deliveries."""
         self.end_ns = 0
         """Latest instant, in nanoseconds."""
         self._instants, self._clients, self._topics = array("Q"), array("I"), array("I")
         self._bytes, self._flags, self._order = array("I"), array("B"), array("I")
+        self._payloads, self._payloads_bytes = list[bytes](), 0
         self._numbers: dict[str, int] = {}
         self._names: dict[str, int] = {}
 
@@ -122,10 +129,17 @@ class Observed:
         return len(self._instants)
 
     def add(
-        self, at_ns: int, identity: str, topic: str, size_bytes: int, flags: tuple[int, bool]
+        self,
+        at_ns: int,
+        names: tuple[str, str],
+        payload: int | bytes,
+        flags: tuple[int, bool],
     ) -> None:
-        """Adds a message; `flags` are its QoS and its RETAIN flag. Raises UsageError if it is one
-        too many, and ValueError for an instant or a size beyond its range."""
+        """Adds a message: its client and topic, its payload or the size of that, its QoS and its
+        RETAIN flag. Raises UsageError if it is one too many, and ValueError for an instant or a
+        size beyond its range."""
+        (identity, topic), is_size = names, isinstance(payload, int)
+        size_bytes = payload if isinstance(payload, int) else len(payload)
         if len(self._instants) >= MESSAGES_MAX:
             message = f"found more than {write_count(MESSAGES_MAX)} messages, allowed are as many"
             raise UsageError(message, "record for a shorter time")
@@ -134,6 +148,14 @@ class Observed:
         if flags[1] and size_bytes == 0:
             self.removals += 1
             return
+        if self.keeps_payloads:
+            if is_size:
+                raise ValueError("a size without its payload")
+            self._payloads_bytes += size_bytes
+            if self._payloads_bytes > PAYLOADS_MAX:
+                message = f"found more than {write_count(PAYLOADS_MAX)} bytes of payloads"
+                raise UsageError(f"{message}, allowed are as many", "record for a shorter time")
+            self._payloads.append(bytes(payload))
         self.client(identity)
         self._instants.append(at_ns)
         self._clients.append(self._numbers.setdefault(identity, len(self._numbers)))
@@ -155,6 +177,10 @@ class Observed:
 
     def messages(self) -> Iterator[tuple[int, str, str, int, int, bool]]:
         """Yields instant, identity, topic, size, QoS and RETAIN flag in the order of time."""
+        yield from (message for message, _ in self.with_payloads())
+
+    def with_payloads(self) -> Iterator[tuple[tuple[int, str, str, int, int, bool], bytes | None]]:
+        """Yields messages in the order of time, each with its payload, or None."""
         identities, topics = [*self._numbers], [*self._names]
         if len(self._order) < len(self._instants):
             order = sorted(range(len(self._instants)), key=self._instants.__getitem__)
@@ -162,7 +188,9 @@ class Observed:
         for at in self._order:
             flags = self._flags[at]
             names = identities[self._clients[at]], topics[self._topics[at]]
-            yield self._instants[at], *names, self._bytes[at], flags >> 1, bool(flags & 1)
+            size_bytes, qos, retain = self._bytes[at], flags >> 1, bool(flags & 1)
+            payload = self._payloads[at] if self.keeps_payloads else None
+            yield (self._instants[at], *names, size_bytes, qos, retain), payload
 
 
 @dataclass
@@ -238,24 +266,32 @@ def _write(observed: Observed, kinds: Sequence[_Kind], folder: Path, target: str
         clients.length = milliseconds(length_ms)
     text = "\n".join(scenario.lines()) + "\n"
     (folder / SCENARIO).write_text(text, encoding="utf-8")
+    deliveries = sum(client.deliveries for client in observed.clients.values())
     facts = {
         "source": observed.source,
         "messages": len(observed),
         "clients": sum(len(kind.clients) for kind in kinds),
         "duration_ns": observed.end_ns - start_ns,
-        "deliveries": sum(client.deliveries for client in observed.clients.values()),
+        "deliveries": deliveries if observed.deliveries_known else None,
         "connections": sum(client.connections for client in observed.clients.values()),
         "sessions_of": played,
         "unknown": observed.unknown,
     }
     (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-    raised = sum(
-        count.raised
-        for kind in kinds
-        if kind.publishes
-        for count in read_recorded(str(folder / f"{kind.name}.csv")).kinds.values()
+    raised = (
+        0
+        if observed.keeps_payloads
+        else sum(
+            count.raised
+            for kind in kinds
+            if kind.publishes
+            for count in read_recorded(str(folder / f"{kind.name}.csv")).kinds.values()
+        )
     )
-    return [*_said(facts, kinds, raised), f"play it: pubstorm run {folder / SCENARIO}"]
+    said = [*_said(facts, kinds, raised)]
+    if observed.keeps_payloads:
+        said.append(f"payloads are in {folder}: keep it as secret as the data in them")
+    return [*said, f"play it: pubstorm run {folder / SCENARIO}"]
 
 
 def _said(facts: dict[str, object], kinds: Sequence[_Kind], raised: int) -> Iterator[str]:
@@ -279,12 +315,13 @@ def _write_messages(
             if kind.publishes:
                 path = folder / f"{kind.name}.csv"
                 file = files.enter_context(path.open("w", encoding="utf-8", newline=""))
-                writer = RecordedWriter(file)
+                writer = RecordedWriter(file, has_payloads=observed.keeps_payloads)
                 for number, identity in enumerate(kind.clients):
                     writers[identity] = (kind.name, number, writer)
         known: dict[tuple[str, str], str] = {}
         start_ns: int | None = None
-        for at_ns, identity, topic, size_bytes, qos, retain in observed.messages():
+        for message, payload in observed.with_payloads():
+            at_ns, identity, topic, size_bytes, qos, retain = message
             start_ns = at_ns if start_ns is None else start_ns
             if identity not in writers:
                 continue
@@ -294,7 +331,7 @@ def _write_messages(
                 levels = [_level(level, identity, name, names) for level in topic.split("/")]
                 source = known[identity, topic] = "/".join(levels)
             after_ns = at_ns - start_ns
-            writer.add(RecordedMessage(after_ns, number, source, size_bytes, qos, retain))
+            writer.add(RecordedMessage(after_ns, number, source, size_bytes, qos, retain, payload))
 
 
 def _write_sessions(observed: Observed, kind: _Kind, folder: Path, start_ns: int) -> bool:

@@ -25,6 +25,9 @@ CONNECT_TIMEOUT_S = 10.0
 POLL_S = 0.2
 NEVER_RETAINED = SubscribeOptions.RETAIN_DO_NOT_SEND
 
+Arrived = tuple[int, str, int | bytes, int, bool]
+"""Instant, topic, payload or the size of that, QoS and RETAIN flag."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedSubscription:
@@ -38,14 +41,16 @@ class RecordedSubscription:
     """Level of the topics that names a client, from 1 on; None: each topic is a client."""
     username: str | None = None
     password: str | None = None
+    payloads: bool = False
+    """True: the payloads are recorded too."""
 
 
 def record_subscription(target: Target, wanted: RecordedSubscription) -> Observed:
     """Returns the messages that arrive in the time of the recording. Raises UsageError if the
     broker cannot be reached or refuses."""
-    arrived: Queue[tuple[int, str, int, int, bool]] = Queue(QUEUE_MAX)
+    arrived: Queue[Arrived] = Queue(QUEUE_MAX)
     receiver = _Receiver(arrived, wanted)
-    observed = Observed(f"a subscription at {target}")
+    observed = Observed(f"a subscription at {target}", keeps_payloads=wanted.payloads)
     receiver.connect(target)
     try:
         end_s = time.monotonic() + wanted.seconds
@@ -75,23 +80,19 @@ def record_subscription(target: Target, wanted: RecordedSubscription) -> Observe
     return observed
 
 
-def add_received(
-    observed: Observed, message: tuple[int, str, int, int, bool], level: int | None
-) -> None:
-    """Adds a message that arrived: instant, topic, size, QoS and RETAIN flag."""
-    at_ns, topic, size_bytes, qos, retain = message
+def add_received(observed: Observed, message: Arrived, level: int | None) -> None:
+    """Adds a message that arrived."""
+    at_ns, topic, payload, qos, retain = message
     levels = topic.split("/")
     named = "" if level is None or len(levels) < level else levels[level - 1]
     # A topic that is a client by itself is no level of topics.
-    observed.add(at_ns, named or f"\0{topic}", topic, size_bytes, (qos, retain))
+    observed.add(at_ns, (named or f"\0{topic}", topic), payload, (qos, retain))
 
 
 class _Receiver:
     """The subscriber."""
 
-    def __init__(
-        self, arrived: Queue[tuple[int, str, int, int, bool]], wanted: RecordedSubscription
-    ) -> None:
+    def __init__(self, arrived: Queue[Arrived], wanted: RecordedSubscription) -> None:
         self.problem: str | None = None
         self.dropped = 0
         self._arrived, self._wanted = arrived, wanted
@@ -140,8 +141,9 @@ class _Receiver:
         self._subscribed.put(f"the broker refuses a filter: {refused[0]}" if refused else "")
 
     def _message(self, _: Any, __: Any, message: mqtt.MQTTMessage) -> None:
-        size_bytes = len(message.payload)
-        received = (time.time_ns(), message.topic, size_bytes, message.qos, message.retain)
+        content = bytes(message.payload)
+        payload = content if self._wanted.payloads else len(content)
+        received = (time.time_ns(), message.topic, payload, message.qos, message.retain)
         try:
             self._arrived.put_nowait(received)
         except Full:

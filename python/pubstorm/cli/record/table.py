@@ -10,24 +10,30 @@ from pathlib import Path
 from typing import IO
 
 from pubstorm.cli.record.population import Observed
-from pubstorm.contract.recorded import BYTES_MAX, INSTANT_NS_MAX, TOPIC_BYTES_MAX, whole
+from pubstorm.contract.recorded import (
+    BYTES_MAX,
+    INSTANT_NS_MAX,
+    TOPIC_BYTES_MAX,
+    payload_of,
+    whole,
+)
 from pubstorm.contract.template import SAVE_HINT, RowsError, unreadable
 from pubstorm.files import opened
 
 NEEDED = ("time", "client", "topic", "size")
-OPTIONAL = ("qos", "retain", "event")
+OPTIONAL = ("qos", "retain", "event", "payload")
 EVENTS = ("message", "connect", "disconnect")
 _Move = tuple[int, str, bool]
 """Instant in nanoseconds, client, and True for a connect, False for a disconnect."""
 FLAGS = {"true": True, "1": True, "false": False, "0": False, "": False}
 COLUMNS_HINT = (
-    "the first line has the headings time,client,topic,size and may have qos,retain,event"
+    "the first line has the headings time,client,topic,size and may have qos,retain,event,payload"
 )
 
 
-def read_table(path: Path) -> Observed:
-    """Returns the messages of a table. Raises RowsError."""
-    observed = Observed(f"the table {path.name}")
+def read_table(path: Path, *, payloads: bool = False) -> Observed:
+    """Returns the messages of a table, with their payloads or without. Raises RowsError."""
+    observed = Observed(f"the table {path.name}", keeps_payloads=payloads)
     try:
         with (
             opened(path, follows_links=True) as content,
@@ -49,6 +55,9 @@ def _read(file: IO[str], path: Path, observed: Observed) -> None:
         if not {*NEEDED} <= {*headings} <= {*known} or len({*headings}) != len(headings):
             found = f"found the headings {','.join(headings)[:80]!r} in {path}"
             raise RowsError(f"{found}, needed are {','.join(NEEDED)}", COLUMNS_HINT)
+        if observed.keeps_payloads and "payload" not in headings:
+            found = f"found no column payload in {path}, needed is it with --payloads"
+            raise RowsError(found, "a payload is in base64")
         moves = list[_Move]()
         for row in reader:
             if not row:
@@ -99,8 +108,11 @@ def _add(row: dict[str, str], observed: Observed, moves: list[_Move]) -> None:
     if retain not in FLAGS:
         raise ValueError(f"retain {retain[:20]!r}, allowed are true and false")
     size_bytes = whole(row["size"].strip(), "size", BYTES_MAX)
+    payload: int | bytes = size_bytes
+    if observed.keeps_payloads:
+        payload = payload_of(row["payload"].strip(), size_bytes)
     flags = whole(row.get("qos", "").strip() or "0", "qos", 2), FLAGS[retain]
-    observed.add(instant_ns(row["time"].strip()), client, topic, size_bytes, flags)
+    observed.add(instant_ns(row["time"].strip()), (client, topic), payload, flags)
 
 
 def instant_ns(text: str) -> int:

@@ -147,6 +147,10 @@ def _check_replay(path: Path, flow: Publication, name: str) -> Iterator[Finding]
     except RowsError as error:
         yield (*path, "replay"), error.message, error.hint
         return
+    replay = getattr(flow, "replay", None)
+    if replay is not None and replay.stamp == "front" and not file.has_payloads:
+        message = f"found stamp: front with {name}, which has no payloads"
+        yield (*path, "replay"), message, "record with --payloads, or leave it out"
     kind = (flow.level, bool(getattr(flow, "retain", False)))
     if kind not in file.kinds:
         described = [_kind(*each) for each in sorted(file.kinds)]

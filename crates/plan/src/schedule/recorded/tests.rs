@@ -14,6 +14,7 @@ fn recording(clients: u32) -> Recording {
         mean_bytes: 1,
         max_bytes: 5000,
         shift_ns: 1000,
+        content: RecordedContent::Beside,
         messages: RecordedMessages::default(),
     }
 }
@@ -26,7 +27,9 @@ fn built(rows: &Rows, clients: u32, (shard, all): (Shard, u32)) -> Recorded {
         after_ns += gap_ns;
         let topic = format!("t/{{n}}/{topic}");
         let (qos, retain) = (u8::from(is_wanted), false);
-        let row = RecordedRow { after_ns, client, topic: &topic, bytes, qos, retain };
+        let payload = BASE64.encode(&vec![bytes as u8; bytes as usize]);
+        let payload = (bytes > 0).then_some(payload.as_str());
+        let row = RecordedRow { after_ns, client, topic: &topic, bytes, qos, retain, payload };
         builder.push(&row).unwrap();
     }
     builder.build().unwrap()
@@ -56,6 +59,8 @@ proptest! {
                 let found = recorded.topic(n, variant).unwrap().text(n, 0);
                 prop_assert_eq!(found, format!("t/{n}/{topic}"));
                 prop_assert_eq!(recorded.bytes(client, number), bytes.max(32) as usize);
+                let payload = vec![bytes as u8; bytes as usize];
+                prop_assert_eq!(recorded.payload(client, number), payload);
                 let due_ns = recorded.due_ns(client, number);
                 prop_assert_eq!(due_ns, after_ns + shift_ns.unwrap());
                 prop_assert!(recorded.first_from(client, due_ns) <= number);
@@ -128,6 +133,7 @@ fn rows_that_cannot_be_played_are_refused() {
         bytes,
         qos: 1,
         retain: false,
+        payload: Some(if bytes == 1 { "eA==" } else { "x" }),
     };
     let refused = |last: RecordedRow<'_>| {
         let played = Played { shard: Shard::WHOLE, first: 5, clients: 2 };
@@ -140,6 +146,9 @@ fn rows_that_cannot_be_played_are_refused() {
     assert_eq!(refused(row(7, 2, "t", 1)), RecordedError::Client(2, 2));
     assert_eq!(refused(row(7, 1, "t", 5001)), RecordedError::Bytes(5001, 5000));
     assert!(matches!(refused(row(7, 1, "t/{", 1)), RecordedError::Topic(..)));
+    assert!(matches!(refused(row(7, 1, "t", 2)), RecordedError::Payload(..)));
+    let empty = RecordedRow { payload: None, ..row(7, 1, "t", 2) };
+    assert_eq!(refused(empty), RecordedError::Length(0, 2));
     for topic in ["t/{1..2}", "t/{recorded}", "{row.a}", "{seq}"] {
         assert_eq!(refused(row(7, 1, topic, 1)), RecordedError::Variable(topic.into()));
     }

@@ -497,6 +497,15 @@ pub enum ChangeAction {
         #[serde(deserialize_with = "bounds::number")]
         over_ns: u64,
     },
+    /// Connections of QUIC change to another port of UDP while they are open: those of the active
+    /// clients with the lowest indices. No client joins or leaves.
+    Migrate {
+        /// Number of clients over all agents.
+        clients: u32,
+        /// Time over which the connections change, in nanoseconds.
+        #[serde(deserialize_with = "bounds::number")]
+        over_ns: u64,
+    },
     /// All clients of the population publish at `factor` times the planned rate from now on; 0
     /// pauses publishing.
     Rate {

@@ -187,6 +187,11 @@ impl Network {
         Ok(QUIC_LINES + number)
     }
 
+    /// Connections that the server has seen at another address.
+    pub const fn migrations_total(&self) -> u64 {
+        self.quic.server.migrations_total
+    }
+
     /// A client has closed a connection.
     pub fn close_quic(&mut self, index: usize) {
         self.quic.line(index).is_closed = true;
@@ -212,8 +217,9 @@ impl Network {
                 && (socket.source, socket.target, socket.turn) == (source, target, turn)
         };
         let found = self.quic.sockets.iter().position(is_own);
-        // A hub asks for the socket of the connection that has just begun.
-        if let Some(line) = self.quic.lines.last_mut() {
+        // A hub asks for the socket of the connection that has just begun, or of one that migrates.
+        let begun = self.quic.lines.last_mut();
+        if let Some(line) = begun.filter(|line| line.socket == usize::MAX) {
             line.socket = found.unwrap_or(self.quic.sockets.len());
         }
         if let Some(found) = found {

@@ -138,6 +138,13 @@ class Counters(Value):
     by ALPN, and continued."""
     tls_certificates_reread_total: Count = 0
     """Certificates of clients that the agent has read again because their files had changed."""
+    migrated_total: Count = 0
+    """Connections of QUIC that changed to another port while they were open."""
+    migrations_followed_total: Count = 0
+    """Migrations after which the broker sent something to the new port."""
+    migrations_lost_total: Count = 0
+    """Connections that ended after a migration before the broker had sent anything to the new
+    port."""
     foreign_total: Count = 0
     """Messages received that no client of this run stamped, but for those of `unstamped_total`."""
     unstamped_total: Count = 0

@@ -55,6 +55,10 @@ SESSIONS = Basis(
 HANDSHAKES = Basis(
     ("tls_full_total", "tls_resumed_total"), "no handshake of TLS{of} ended well{where}"
 )
+MIGRATIONS = Basis(
+    ("migrated_total",),
+    "no connection{of} changed its port{where}: only a change with migrate makes some",
+)
 QUEUED = Basis(
     ("queued_total",),
     "no message was queued{to}{where}: the broker queues for clients with session: persistent "
@@ -547,6 +551,21 @@ COUNTERS: tuple[Metric, ...] = (
         "tls_certificates_reread",
         basis=HANDSHAKES,
         columns=(ReportColumn("tls", "reread", without_zero=True, makes_rows=True),),
+    ),
+    counter(
+        "migrated",
+        columns=(ReportColumn("migrations", makes_rows=True),),
+        export="Connections of QUIC that changed to another port",
+    ),
+    counter(
+        "migrations_followed", basis=MIGRATIONS, columns=(ReportColumn("migrations", "followed"),)
+    ),
+    counter(
+        "migrations_lost",
+        basis=MIGRATIONS,
+        better="lower",
+        columns=(ReportColumn("migrations", "lost"),),
+        export="Connections that ended before the broker sent anything to their new port",
     ),
     counter(
         "foreign",

@@ -54,6 +54,21 @@ impl QuicConnection {
         self.hub.borrow_mut().write(self.handle, bytes, connecting)
     }
 
+    /// Changes to another port of this host. Returns `true` if the connection has changed.
+    pub fn migrate(&self) -> bool {
+        self.hub.borrow_mut().migrate(self.handle)
+    }
+
+    /// Returns `true` if the connection has another port, to which the peer has sent nothing.
+    pub fn is_migrating(&self) -> bool {
+        self.hub.borrow().is_migrating(self.handle)
+    }
+
+    /// Returns `true` once after the peer has sent something to the port of a migration.
+    pub fn takes_followed(&self) -> bool {
+        self.hub.borrow_mut().takes_followed(self.handle)
+    }
+
     /// Ends the stream: a later drop closes the connection once the peer has all bytes.
     pub fn finish(&self) {
         self.hub.borrow_mut().finish(self.handle);

@@ -134,6 +134,16 @@ counters! {
         /// Certificates of clients that the agent has read again because their files had changed.
         #[serde(default)]
         tls_certificates_reread_total,
+        /// Connections of QUIC that changed to another port while they were open.
+        #[serde(default)]
+        migrated_total,
+        /// Migrations after which the broker sent something to the new port.
+        #[serde(default)]
+        migrations_followed_total,
+        /// Connections that ended after a migration before the broker had sent anything to the new
+        /// port.
+        #[serde(default)]
+        migrations_lost_total,
         /// Messages of AMQP that came back, because no queue took them: `basic.return`.
         #[serde(default)]
         returned_total,

@@ -1,6 +1,6 @@
 //! Connections over QUIC in simulated runs: how a case draws them, and what the server saw.
 
-use plan::{PlannedProtocol, PlannedTls, Population, TlsVersion};
+use plan::{Action, Change, ChangeAction, PlannedProtocol, PlannedTls, Population, TlsVersion};
 use testkit::Rng;
 
 use crate::case::Case;
@@ -28,6 +28,24 @@ pub fn draw(case: &mut Case, seed: u64) {
         let fault = Fault::Rebind { per_cent: 1 + rng.below(100), keeps };
         case.weather.faults.push((rng.bits() % (8 * S), fault));
     }
+    let populations = case.plan.populations.len();
+    for stage in &mut case.plan.stages {
+        if let Action::Publish { duration_ns, changes, .. }
+        | Action::Hold { duration_ns, changes } = &mut stage.action
+        {
+            for _ in 0..rng.below(3) {
+                changes.push(migration(&mut rng, *duration_ns, populations));
+            }
+            changes.sort_by_key(|change| change.after_ns);
+        }
+    }
+}
+
+fn migration(rng: &mut Rng, duration_ns: u64, populations: usize) -> Change {
+    let after_ns = rng.bits() % duration_ns;
+    let over_ns = rng.bits() % (duration_ns - after_ns);
+    let action = ChangeAction::Migrate { clients: 1 + rng.below(6) as u32, over_ns };
+    Change { name: "migration".into(), after_ns, population: rng.below(populations), action }
 }
 
 /// Settings of clients that take every certificate.
@@ -71,9 +89,23 @@ fn weather(rng: &mut Rng, climate: Climate) -> DatagramWeather {
     }
 }
 
+/// The server sees the migrations that it follows. In fair weather none ends a connection.
+pub fn check(run: &Run, totals: &Totals) {
+    let mut followed = 0;
+    for (population, counters) in run.plan().populations.iter().zip(&totals.counters) {
+        let (made, lost) = (counters.migrated_total, counters.migrations_lost_total);
+        let what = format!("{}: {made} migrations, {lost} lost", population.name);
+        assert!(counters.migrations_followed_total + lost <= made, "{what}");
+        assert!(lost == 0 || run.case.climate != Climate::Fair, "{what}");
+        followed += counters.migrations_followed_total;
+    }
+    assert!(followed <= run.network().migrations_total(), "{followed} were followed");
+    check_handshakes(run, totals);
+}
+
 /// Clients over QUIC have no handshake of TCP. Each has one of TLS, and resumes a session only if
 /// its population does.
-pub fn check(run: &Run, totals: &Totals) {
+fn check_handshakes(run: &Run, totals: &Totals) {
     let plan = run.plan();
     // A protocol with a port of its own has TCP there.
     let is_over_quic = |population: &Population| {

@@ -4,10 +4,12 @@
 
 #[cfg(test)]
 mod link;
+mod migration;
 #[cfg(test)]
 mod tests;
 
 use std::io::{self, ErrorKind};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use plan::{Reason, SECOND_NS};
@@ -16,6 +18,7 @@ use quinn_proto::{
     EndpointEvent, Event, ReadError, StreamEvent, StreamId, Transmit, VarInt, WriteError,
 };
 
+use self::migration::Migration;
 use super::reasons;
 use super::security::QuicIdentity;
 use super::sockets::{Datagram, DatagramSockets, SOCKETS_PER_SOURCE, SocketIndex};
@@ -58,6 +61,9 @@ struct Held {
     /// Index of the client's events.
     client: usize,
     socket: SocketIndex,
+    /// The source of the socket, and its number among those of the source.
+    place: (Option<IpAddr>, u32),
+    migration: Migration,
     end: Option<ConnectionError>,
     /// Error of the socket in the handshake.
     unsent: Option<Reason>,
@@ -129,6 +135,8 @@ impl Hub {
             stream: None,
             client: client as usize,
             socket,
+            place: (route.source, turn),
+            migration: Migration::Settled,
             end: None,
             unsent: None,
             life: StreamState::Used,
@@ -359,6 +367,7 @@ impl Hub {
                 Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                     let Some(held) = connections[handle.0].as_deref_mut() else { return };
                     held.connection.handle_event(event);
+                    held.note_arrival(socket);
                     if !std::mem::replace(&mut held.is_listed, true) {
                         moved.push(handle);
                     }

@@ -126,6 +126,51 @@ fn each_byte_arrives_once_and_in_order_over_a_link_that_loses_and_reorders() {
 }
 
 #[test]
+fn connections_migrate_under_way_without_a_byte_lost_or_doubled() {
+    let keys = Keys::new();
+    let quic = quic(keys.settings());
+    for_each_seed(0..20, |seed| {
+        let mut world = world(seed, BAD, Behaviour::Echo, &keys);
+        let handle = open(&mut world, &quic, 0);
+        assert!(!world.hub.migrate(handle), "the handshake is not confirmed");
+        let bytes: Vec<u8> = (0..BYTES).map(|at| (at * 7 + at / 251) as u8).collect();
+        let (mut sent, mut received) = (0, Vec::new());
+        let (mut made, mut followed) = (0, 0);
+        let is_done = world.until(|world| {
+            if let Ok(count) = world.hub.write(handle, &bytes[sent..], false) {
+                sent += count;
+            }
+            read(world, handle, &mut received);
+            followed += usize::from(world.hub.takes_followed(handle));
+            if made < 3 && made == followed && received.len() >= made * BYTES / 4 {
+                made += usize::from(world.hub.migrate(handle));
+            }
+            received.len() >= BYTES
+        });
+        assert!(is_done, "{sent} sent, {} received", received.len());
+        assert!(received == bytes);
+        assert!(made == 3 && followed + usize::from(world.hub.is_migrating(handle)) == 3);
+        let link = world.link.borrow();
+        assert!(link.sent[..4].iter().all(|&sent| sent > 0) && link.sent[4..] == [0; 4]);
+    });
+}
+
+#[test]
+fn a_port_that_leads_nowhere_is_not_followed() {
+    let keys = Keys::new();
+    let quic = quic(keys.settings());
+    let mut world = world(1, GOOD, Behaviour::Echo, &keys);
+    let handle = open(&mut world, &quic, 0);
+    assert!(world.until(|world| world.hub.migrate(handle)));
+    world.until(|world| world.hub.takes_followed(handle));
+    assert!(!world.hub.is_migrating(handle));
+    world.link.borrow_mut().cut = Some(2);
+    assert!(world.hub.migrate(handle));
+    assert!(!world.until(|world| world.hub.takes_followed(handle)));
+    assert!(world.hub.is_migrating(handle));
+}
+
+#[test]
 fn a_lost_datagram_delays_its_own_stream_and_no_other_on_the_same_hub() {
     let keys = Keys::new();
     let quic = quic(keys.settings());

@@ -276,6 +276,7 @@ impl Client {
         if self.phase == ClientPhase::Connecting {
             return self.establish(context);
         }
+        self.end_early_handshake(context);
         if self.stream.as_mut().is_some_and(Stream::takes_reading) {
             self.readable(context, false);
         }

@@ -305,6 +305,10 @@ pub struct PlannedTls {
     /// 1; 0: the agent keeps no session.
     #[serde(default)]
     pub resume: f64,
+    /// True if a client that offers a session over QUIC sends its first packets with the offer, in
+    /// 0-RTT.
+    #[serde(default)]
+    pub early_data: bool,
     /// File for the keys of all connections; the agent appends to the file. `None`: no such file.
     #[serde(default)]
     pub key_log: Option<String>,

@@ -86,8 +86,9 @@ struct ClientSocket {
 impl QuicSide {
     /// A side without connections.
     pub fn new(seed: u64, weather: DatagramWeather) -> Self {
-        let server =
-            ScriptedQuicServer::new(seed, unverified_tls(), weather.idle_s, weather.window);
+        let mut server =
+            ScriptedQuicServer::new(seed, &unverified_tls(), weather.idle_s, weather.window);
+        server.rejects_early = weather.rejects_early;
         Self {
             server,
             rng: Rng::new(seed ^ 0x9_01c5_1de5),

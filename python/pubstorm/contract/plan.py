@@ -120,6 +120,8 @@ class PlannedTls(Frozen):
     resume: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of the connections that offer the session of the client's last connection; 0: the agent
     keeps no session."""
+    early_data: bool = False
+    """True if clients that offer a session over QUIC send their first packets in 0-RTT."""
     key_log: str | None = None
     """File for the keys of all connections, to which agents append; null: no such file."""
 

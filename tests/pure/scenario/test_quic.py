@@ -27,6 +27,8 @@ populations:
 stages: [connect]
 """
 
+EARLY = BASE.replace("ca: ca.crt", "ca: ca.crt, resume: 100%, early_data: true")
+
 
 @pytest.mark.parametrize(
     ("text", "target", "shown"),
@@ -56,6 +58,27 @@ def test_quic_has_the_tls_of_populations() -> None:
 def test_clients_over_quic_resume_sessions(text: str) -> None:
     (population,) = plan_of(text).populations
     assert population.tls is not None and population.tls.resume == 0.5
+
+
+def test_clients_over_quic_send_early_data_if_they_resume_sessions() -> None:
+    (population,) = plan_of(EARLY).populations
+    assert population.tls is not None and population.tls.early_data
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (EARLY.replace("resume: 100%, ", ""), "early_data without resume"),
+        (EARLY.replace("quic://broker", "mqtts://broker"), "a target over TCP"),
+        (EARLY.replace("quic://broker", "[quic://a, mqtts://b]"), "a target over TCP"),
+    ],
+)
+def test_early_data_that_cannot_be_is_refused_in_words(text: str, found: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(text, "s.yaml")
+    (problem,) = caught.value.problems
+    assert problem.path == "populations.device.tls.early_data"
+    assert found in problem.message
 
 
 def test_targets_over_tcp_and_quic_go_together() -> None:

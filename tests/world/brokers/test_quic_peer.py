@@ -38,6 +38,7 @@ populations:
     subscriptions: [{topic: "pairs/{n}", qos: 2}]
     publications: [{topic: "pairs/{n}", rate: 20/s, qos: 2, size: 5kB}]
   resuming: {clients: 3, keep_alive: 2s, tls: {ca: %(ca)s, resume: 100%%}}
+  early: {clients: 3, keep_alive: 2s, tls: {ca: %(ca)s, resume: 100%%, early_data: true}}
 stages:
   - connect: {timeout: 5s}
   - publish:
@@ -45,8 +46,8 @@ stages:
       changes:
         - {at: 1s, population: pairs, migrate: 2, over: 500ms}
         - {at: 3s, population: pairs, migrate: 100%%}
-  - disconnect: {populations: [resuming]}
-  - connect: {name: return, populations: [resuming]}
+  - disconnect: {populations: [resuming, early]}
+  - connect: {name: return, populations: [resuming, early]}
   - disconnect: {}
 defaults: off
 """
@@ -123,6 +124,7 @@ def test_outcomes_have_the_same_names_at_a_second_implementation(
         "stranger": {"certificate_name": 3},
         "pairs": {},
         "resuming": {},
+        "early": {},
     }
     pairs = populations["pairs"]
     assert pairs["sent_total"] == pairs["acked_total"] == pairs["received_total"] > 0
@@ -132,4 +134,8 @@ def test_outcomes_have_the_same_names_at_a_second_implementation(
     seen = peer.migrated()
     assert len(seen) == 5 and all(old != new for old, new in seen)
     handshakes = ("tls_full_total", "tls_resumed_total", "tls_resume_refused_total")
-    assert [populations["resuming"][each] for each in handshakes] == [3, 3, 0]
+    early = ("tls_early_accepted_total", "tls_early_rejected_total")
+    for name, accepted in (("resuming", 0), ("early", 3)):
+        found = populations[name]
+        assert [found[each] for each in (*handshakes, *early)] == [3, 3, 0, accepted, 0]
+        assert found["connect_time_tls_early_us"]["count"] == accepted

@@ -44,6 +44,18 @@ impl QuicConnection {
         self.hub.borrow().handshake(self.handle)
     }
 
+    /// Returns `true` once the handshake has ended well. The stream may be open before, for data in
+    /// 0-RTT.
+    pub fn is_secure(&self) -> bool {
+        self.hub.borrow().is_secure(self.handle)
+    }
+
+    /// Returns `true` if the peer has accepted data in 0-RTT, `false` if the peer has rejected
+    /// them; `None` if there were none, or the handshake is under way.
+    pub fn early_accepted(&self) -> Option<bool> {
+        self.hub.borrow().early_accepted(self.handle)
+    }
+
     /// Reads bytes of the stream that have arrived.
     pub fn read(&self, buffer: &mut [u8], connecting: bool) -> Result<usize, Halt> {
         self.hub.borrow_mut().read(self.handle, buffer, connecting)

@@ -362,7 +362,7 @@ def _tls_options(tls: PlannedTls) -> Iterator[str]:
     if tls.alpn:
         yield f"ALPN {' '.join(tls.alpn)}"
     if tls.resume:
-        yield f"{write_share(tls.resume)} of the returns with a session"
+        yield f"{write_share(tls.resume)} of the returns with a session{', 0-RTT' * tls.early_data}"
     if tls.reread:
         yield "changed certificates read again"
     if tls.key_log is not None:

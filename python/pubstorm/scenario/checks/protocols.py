@@ -431,6 +431,10 @@ def check_quic(scenario: Scenario) -> Iterator[Finding]:
     yield from _check_migrations(scenario)
     for name, population in scenario.populations.items():
         tls, at = getattr(population, "tls", None), population.attached_to
+        if getattr(tls, "early_data", False) and not _has_only_quic(scenario, population):
+            message = "found early_data and a target over TCP, allowed are targets over quic://"
+            hint = "TLS over TCP resumes sessions without 0-RTT: leave early_data out"
+            yield ("populations", name, "tls", "early_data"), message, hint
         if served.isdisjoint(served if at is None else {at.brokers}):
             continue
         if getattr(population, "link", None) is not None:

@@ -38,6 +38,13 @@ pub enum ChangeStep {
         /// Scheduled instant, in nanoseconds.
         at_ns: u64,
     },
+    /// A client's connection of QUIC changes to another port.
+    Migrate {
+        /// Index of the population.
+        population: usize,
+        /// Index of the client among those of the population in this agent.
+        local: u32,
+    },
     /// A population publishes at another rate.
     Rate {
         /// Index of the population.
@@ -66,22 +73,30 @@ pub struct Crowd<'a, F: Fn(usize) -> bool> {
     pub now_ns: u64,
 }
 
-/// Walk through the clients that join or leave, each with its instant on the schedule of all agents
+/// Walk through the clients of a change, each with its instant on the schedule of all agents
 /// together.
 #[derive(Clone, Copy)]
 struct Walk {
     population: usize,
-    joins: bool,
-    /// Only clients below this index join, and only the others leave: a later change has cancelled
-    /// the other slots.
+    kind: WalkKind,
+    /// Only clients below this index join or migrate, and only the others leave: a later change has
+    /// cancelled the other slots.
     limit: u32,
-    /// First client that joins or leaves, over all agents.
+    /// First client of the walk, over all agents.
     first: u32,
     clients: u32,
     /// Number of slots over all agents before this agent's next slot.
     position: u32,
     at_ns: u64,
     over_ns: u64,
+}
+
+/// Effect of a change on a client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WalkKind {
+    Join,
+    Leave,
+    Migrate,
 }
 
 impl Changes {
@@ -150,28 +165,37 @@ impl Changes {
     /// Begins the next change.
     fn begin<F: Fn(usize) -> bool>(&mut self, crowd: &mut Crowd<'_, F>) -> Option<ChangeStep> {
         let ScheduledChange { at_ns, population, action } = self.waiting.pop()?;
-        let (joins, clients, over_ns) = match action {
+        let (kind, clients, over_ns) = match action {
             ChangeAction::Rate { factor } => {
                 return Some(ChangeStep::Rate { population, at_ns, factor });
             }
-            ChangeAction::Add { clients, over_ns } => (true, clients, over_ns),
-            ChangeAction::Remove { clients, over_ns } => (false, clients, over_ns),
+            ChangeAction::Add { clients, over_ns } => (WalkKind::Join, clients, over_ns),
+            ChangeAction::Remove { clients, over_ns } => (WalkKind::Leave, clients, over_ns),
+            ChangeAction::Migrate { clients, over_ns } => (WalkKind::Migrate, clients, over_ns),
         };
         let all = crowd.plan.populations[population].clients;
         let active = &mut crowd.active[population];
-        let (first, clients) = if joins {
-            (*active, clients.min(all - *active))
-        } else {
-            (active.saturating_sub(1), clients.min(*active))
+        let (first, clients, left) = match kind {
+            WalkKind::Join => {
+                let joining = clients.min(all - *active);
+                (*active, joining, *active + joining)
+            }
+            WalkKind::Leave => {
+                let leaving = clients.min(*active);
+                (active.saturating_sub(1), leaving, *active - leaving)
+            }
+            WalkKind::Migrate => (0, clients.min(*active), *active),
         };
-        *active = if joins { first + clients } else { *active - clients };
-        let limit = *active;
-        if let Some(complete_ns) = &mut crowd.complete_ns {
-            complete_ns[population] = at_ns.saturating_add(over_ns);
+        let limit = left;
+        if kind != WalkKind::Migrate {
+            *active = left;
+            if let Some(complete_ns) = &mut crowd.complete_ns {
+                complete_ns[population] = at_ns.saturating_add(over_ns);
+            }
+            let earlier = self.walks.iter_mut().filter(|walk| walk.population == population);
+            earlier.for_each(|walk| walk.narrow(limit));
         }
-        let earlier = self.walks.iter_mut().filter(|walk| walk.population == population);
-        earlier.for_each(|walk| walk.narrow(limit));
-        let walk = Walk { population, joins, limit, first, clients, position: 0, at_ns, over_ns };
+        let walk = Walk { population, kind, limit, first, clients, position: 0, at_ns, over_ns };
         if (crowd.is_played)(population) {
             self.walks.extend(walk.of_shard(crowd.shard));
         }
@@ -186,14 +210,14 @@ impl Changes {
             None => drop(self.walks.swap_remove(index)),
         }
         let (global, at_ns) = (walk.client(), walk.turn_ns());
-        if walk.joins != (global < walk.limit) {
+        if walk.counts_up() != (global < walk.limit) {
             return None;
         }
         let (population, local) = (walk.population, global / shard.count());
-        Some(if walk.joins {
-            ChangeStep::Join { population, local, at_ns }
-        } else {
-            ChangeStep::Leave { population, local, at_ns }
+        Some(match walk.kind {
+            WalkKind::Join => ChangeStep::Join { population, local, at_ns },
+            WalkKind::Leave => ChangeStep::Leave { population, local, at_ns },
+            WalkKind::Migrate => ChangeStep::Migrate { population, local },
         })
     }
 }
@@ -203,7 +227,7 @@ impl Walk {
     fn of_shard(self, shard: Shard) -> Option<Self> {
         let (count, index) = (shard.count(), shard.index());
         let first = self.first % count;
-        let ahead = if self.joins { count + index - first } else { count + first - index };
+        let ahead = if self.counts_up() { count + index - first } else { count + first - index };
         Some(Self { position: ahead % count, ..self }).filter(Self::goes_on)
     }
 
@@ -216,8 +240,13 @@ impl Walk {
     /// Applies a later change that keeps only the first `active` clients: slots against it are
     /// cancelled, even if a further change restores these clients at its own instants.
     fn narrow(&mut self, active: u32) {
-        let (joins, limit) = (self.joins, self.limit);
-        self.limit = if joins { limit.min(active) } else { limit.max(active) };
+        let limit = self.limit;
+        self.limit = if self.counts_up() { limit.min(active) } else { limit.max(active) };
+    }
+
+    /// Returns `true` if the walk goes to higher indices.
+    fn counts_up(&self) -> bool {
+        self.kind != WalkKind::Leave
     }
 
     const fn goes_on(&self) -> bool {
@@ -226,7 +255,10 @@ impl Walk {
 
     /// Client of the next slot, over all agents.
     const fn client(&self) -> u32 {
-        if self.joins { self.first + self.position } else { self.first - self.position }
+        match self.kind {
+            WalkKind::Join | WalkKind::Migrate => self.first + self.position,
+            WalkKind::Leave => self.first - self.position,
+        }
     }
 
     fn turn_ns(&self) -> u64 {

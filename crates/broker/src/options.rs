@@ -39,6 +39,9 @@ pub struct BrokerOptions {
     #[arg(long, value_name = "S", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(..=86_400))]
     quic_idle_timeout: u32,
+    /// Ignores the packets of a client that has changed its address on an open connection of QUIC
+    #[arg(long, requires = "quic_port")]
+    quic_no_migration: bool,
     /// Sessions held at once, connected or kept for their clients; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub max_connections: u32,
@@ -95,6 +98,7 @@ impl BrokerOptions {
             certificate: self.quic_certificate.clone()?,
             key: self.quic_key.clone()?,
             idle_timeout_s: self.quic_idle_timeout,
+            migrates: !self.quic_no_migration,
         })
     }
 
@@ -164,7 +168,8 @@ mod tests {
         let line = "--listen ::1 --port 0 --max-connections 7 --max-queued 8 --max-inflight 9 \
                     --max-packet-size 10 --auth redis://127.0.0.1:6400/3 --metrics-port 11 \
                     --websocket-port 12 --follow-stdin --log debug --quic-port 13 \
-                    --quic-certificate c.pem --quic-key k.pem --quic-idle-timeout 14";
+                    --quic-certificate c.pem --quic-key k.pem --quic-idle-timeout 14 \
+                    --quic-no-migration";
         let found = parse(line).unwrap();
         assert_eq!((found.listen, found.port), ("::1".parse().unwrap(), 0));
         assert_eq!((found.max_connections, found.max_queued.get()), (7, 8));
@@ -173,7 +178,7 @@ mod tests {
         assert_eq!((found.metrics_port, found.follow_stdin), (Some(11), true));
         assert_eq!(found.websocket_port, Some(12));
         let quic = found.quic().unwrap();
-        assert_eq!((quic.address.port(), quic.idle_timeout_s), (13, 14));
+        assert_eq!((quic.address.port(), quic.idle_timeout_s, quic.migrates), (13, 14, false));
         assert_eq!((quic.certificate, quic.key), ("c.pem".into(), "k.pem".into()));
         assert_eq!(found.log, LevelFilter::Debug);
     }

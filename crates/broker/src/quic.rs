@@ -42,6 +42,8 @@ pub struct QuicOptions {
     pub key: PathBuf,
     /// Time without a packet after which a connection ends, in seconds; 0: never.
     pub idle_timeout_s: u32,
+    /// Connections may change the address of their client.
+    pub migrates: bool,
 }
 
 /// Listens, and hands streams to the listener at `to`. Returns the port.
@@ -86,7 +88,13 @@ async fn serve(incoming: Incoming, to: SocketAddr) -> rmqtt::Result<()> {
     let mut broker = TcpStream::connect(to).await?;
     broker.set_nodelay(true)?;
     let mut client = join(receive, send);
-    copy_bidirectional(&mut client, &mut broker).await?;
+    let first = connection.remote_address();
+    let carried = copy_bidirectional(&mut client, &mut broker).await;
+    let last = connection.remote_address();
+    if last != first {
+        log::info!("a client of QUIC has migrated from {first} to {last}");
+    }
+    carried?;
     let (_, send) = client.into_inner();
     let _ = timeout(LAST_BYTES, send.stopped()).await;
     connection.close(VarInt::from_u32(0), b"");
@@ -115,7 +123,7 @@ fn config(options: &QuicOptions) -> rmqtt::Result<ServerConfig> {
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .datagram_receive_buffer_size(None)
         .max_idle_timeout((options.idle_timeout_s > 0).then(|| idle.into()));
-    config.transport_config(Arc::new(transport));
+    config.transport_config(Arc::new(transport)).migration(options.migrates);
     Ok(config)
 }
 

@@ -7,6 +7,7 @@ mod flap;
 mod kept_session;
 mod leave;
 mod link;
+mod migrate;
 mod phases;
 mod publish;
 mod receive;
@@ -275,6 +276,7 @@ impl Client {
         if self.phase == ClientPhase::Connecting {
             return self.establish(context);
         }
+        self.end_early_handshake(context);
         if self.stream.as_mut().is_some_and(Stream::takes_reading) {
             self.readable(context, false);
         }
@@ -403,12 +405,7 @@ impl Client {
         let tally = &mut context.tally.populations[usize::from(self.population)];
         let cause = cause.into();
         cause.count(tally);
-        if self.phase == ClientPhase::Subscribing && cause.reason.is_end_by_peer() {
-            tally.explanations.count(cause.reason, TextProperty::Detail, "before SUBACK");
-        }
-        if let Some(words) = self.stream.as_ref().and_then(Stream::last_words) {
-            tally.explanations.count(cause.reason, TextProperty::Detail, &words);
-        }
+        self.explain_end(tally, cause.reason);
         let mut fails_over = false;
         match self.phase {
             ClientPhase::Connecting | ClientPhase::Greeting => {

@@ -60,6 +60,8 @@ pub struct Context {
     pub rounds: Rounds,
     /// Some clients of this agent have a link.
     pub has_links: bool,
+    /// A client of this agent has migrated.
+    pub has_migrations: bool,
     /// Clients whose connection is under way.
     pub underway: u32,
     /// Clients whose DISCONNECT waits for room.
@@ -117,6 +119,7 @@ impl Context {
             flaps: Flaps::new(&setup),
             stalls: Stalls::new(&setup),
             rounds: Rounds::new(&setup),
+            has_migrations: false,
             has_links: setup.populations.iter().any(|own| own.link.is_some()),
             underway: 0,
             leaving: 0,

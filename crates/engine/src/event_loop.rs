@@ -13,7 +13,6 @@ use agent::changes::Changes;
 use agent::pipes::Input;
 use agent::snapshots::Snapshots;
 use agent::stages::{Begun, ImmediateCommand, ScheduledChange, Stages};
-use plan::ChangeAction;
 
 use crate::client::{Client, ClientPhase};
 use crate::context::Context;
@@ -333,7 +332,7 @@ impl EventLoop {
         if let Some(why) = refused {
             return pipes::log(&format!("a change was ignored: {why}"));
         }
-        if !matches!(change.action, ChangeAction::Rate { .. }) {
+        if change.action.moves_clients() {
             self.context.exclude_from_loss(change.population);
         }
         self.changes.push(change);
@@ -453,6 +452,9 @@ fn fetch(clients: &[Client], indices: impl Iterator<Item = usize>) {
 fn retime(client: &mut Client, index: u32, wheel: &mut Wheel, context: &mut Context) {
     if context.has_links {
         client.settle_link(context);
+    }
+    if context.has_migrations {
+        client.settle_migration(context);
     }
     match client.take_deadline(context) {
         Some(Some(deadline_ns)) => wheel.set(index, deadline_ns),

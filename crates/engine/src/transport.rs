@@ -161,6 +161,32 @@ impl Stream {
         self.channel().delay_acks();
     }
 
+    /// Returns `true` if the first bytes of a connection that begins go in 0-RTT.
+    pub fn has_early_data(&self) -> bool {
+        self.channel().quic().is_some_and(|quic| quic.handshake().is_ok() && !quic.is_secure())
+    }
+
+    /// Returns what the peer of QUIC has done with data in 0-RTT; `None` if there were none, or the
+    /// handshake is under way.
+    pub fn early_accepted(&self) -> Option<bool> {
+        self.channel().quic().and_then(QuicConnection::early_accepted)
+    }
+
+    /// Changes a connection of QUIC to another port. Returns `true` if it has changed.
+    pub fn migrate(&self) -> bool {
+        self.channel().quic().is_some_and(QuicConnection::migrate)
+    }
+
+    /// Returns `true` if the connection has another port, to which the peer has sent nothing.
+    pub fn is_migrating(&self) -> bool {
+        self.channel().quic().is_some_and(QuicConnection::is_migrating)
+    }
+
+    /// Returns `true` once after the peer has sent something to the port of a migration.
+    pub fn takes_followed(&self) -> bool {
+        self.channel().quic().is_some_and(QuicConnection::takes_followed)
+    }
+
     /// Code and text with which the peer has closed the connection, if the transport has them.
     pub fn last_words(&self) -> Option<String> {
         self.channel().quic()?.last_words()

@@ -87,9 +87,10 @@ impl PlannedStage {
                 check_changes(path, changes, *duration_ns, populations.len())?;
             }
             Action::Hold { duration_ns, changes } => {
-                let moves = changes.iter().all(|change| change.action.moves_clients());
-                require(moves, &format!("{path}.changes"), || {
-                    "found a rate, allowed in a hold stage are clients that join or leave".into()
+                let is_fit = changes.iter().all(|change| !change.action.is_rate());
+                require(is_fit, &format!("{path}.changes"), || {
+                    "found a rate, allowed in a hold stage are clients that join, leave or migrate"
+                        .into()
                 })?;
                 check_changes(path, changes, *duration_ns, populations.len())?;
             }

@@ -305,6 +305,10 @@ pub struct PlannedTls {
     /// 1; 0: the agent keeps no session.
     #[serde(default)]
     pub resume: f64,
+    /// True if a client that offers a session over QUIC sends its first packets with the offer, in
+    /// 0-RTT.
+    #[serde(default)]
+    pub early_data: bool,
     /// File for the keys of all connections; the agent appends to the file. `None`: no such file.
     #[serde(default)]
     pub key_log: Option<String>,
@@ -494,6 +498,15 @@ pub enum ChangeAction {
         /// Number of clients over all agents.
         clients: u32,
         /// Time over which the clients leave, in nanoseconds.
+        #[serde(deserialize_with = "bounds::number")]
+        over_ns: u64,
+    },
+    /// Connections of QUIC change to another port of UDP while they are open: those of the active
+    /// clients with the lowest indices. No client joins or leaves.
+    Migrate {
+        /// Number of clients over all agents.
+        clients: u32,
+        /// Time over which the connections change, in nanoseconds.
         #[serde(deserialize_with = "bounds::number")]
         over_ns: u64,
     },

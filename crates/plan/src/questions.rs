@@ -212,14 +212,22 @@ impl ChangeAction {
     /// Returns true if clients join or leave.
     #[must_use]
     pub const fn moves_clients(&self) -> bool {
-        !matches!(self, Self::Rate { .. })
+        matches!(self, Self::Add { .. } | Self::Remove { .. })
+    }
+
+    /// Returns true for a change of the rate.
+    #[must_use]
+    pub const fn is_rate(&self) -> bool {
+        matches!(self, Self::Rate { .. })
     }
 
     /// Time over which the change takes effect, in nanoseconds.
     #[must_use]
     pub const fn over_ns(&self) -> u64 {
         match *self {
-            Self::Add { over_ns, .. } | Self::Remove { over_ns, .. } => over_ns,
+            Self::Add { over_ns, .. }
+            | Self::Remove { over_ns, .. }
+            | Self::Migrate { over_ns, .. } => over_ns,
             Self::Rate { .. } => 0,
         }
     }
@@ -229,7 +237,7 @@ impl ChangeAction {
     pub fn is_possible(&self) -> bool {
         match self {
             Self::Rate { factor } => (0.0..=Tempo::FACTOR_MAX).contains(factor),
-            Self::Add { .. } | Self::Remove { .. } => true,
+            Self::Add { .. } | Self::Remove { .. } | Self::Migrate { .. } => true,
         }
     }
 }

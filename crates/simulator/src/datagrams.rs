@@ -86,8 +86,9 @@ struct ClientSocket {
 impl QuicSide {
     /// A side without connections.
     pub fn new(seed: u64, weather: DatagramWeather) -> Self {
-        let server =
-            ScriptedQuicServer::new(seed, unverified_tls(), weather.idle_s, weather.window);
+        let mut server =
+            ScriptedQuicServer::new(seed, &unverified_tls(), weather.idle_s, weather.window);
+        server.rejects_early = weather.rejects_early;
         Self {
             server,
             rng: Rng::new(seed ^ 0x9_01c5_1de5),
@@ -187,6 +188,11 @@ impl Network {
         Ok(QUIC_LINES + number)
     }
 
+    /// Connections that the server has seen at another address.
+    pub const fn migrations_total(&self) -> u64 {
+        self.quic.server.migrations_total
+    }
+
     /// A client has closed a connection.
     pub fn close_quic(&mut self, index: usize) {
         self.quic.line(index).is_closed = true;
@@ -212,8 +218,9 @@ impl Network {
                 && (socket.source, socket.target, socket.turn) == (source, target, turn)
         };
         let found = self.quic.sockets.iter().position(is_own);
-        // A hub asks for the socket of the connection that has just begun.
-        if let Some(line) = self.quic.lines.last_mut() {
+        // A hub asks for the socket of the connection that has just begun, or of one that migrates.
+        let begun = self.quic.lines.last_mut();
+        if let Some(line) = begun.filter(|line| line.socket == usize::MAX) {
             line.socket = found.unwrap_or(self.quic.sockets.len());
         }
         if let Some(found) = found {

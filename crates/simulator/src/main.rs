@@ -35,7 +35,7 @@ use testkit::{Broker, Fate, Rng, Script, for_each_seed, plans};
 use amqp::AmqpBroker;
 use case::Case;
 use course::Run;
-use features::{authentication, limits};
+use features::{authentication, limits, quic};
 use nats::NatsServer;
 use peer::Peer;
 use weather::{Climate, S, Weather};
@@ -73,7 +73,11 @@ const FOUND: [(u64, usize); 18] = [
     (1799, 20),
 ];
 /// Every kind of trouble that so many seeds surely reach.
-const TROUBLE: [&str; 71] = [
+const TROUBLE: [&str; 75] = [
+    "migration followed",
+    "migration lost",
+    "data in 0-RTT accepted",
+    "data in 0-RTT rejected",
     "another protocol",
     "another version",
     "blocked connection",
@@ -215,7 +219,7 @@ fn whole_plans_keep_every_invariant_whatever_goes_wrong() {
         let of_server = run.network().peer.nats.seen.clone();
         let of_amqp = run.network().peer.amqp.seen.clone();
         let of_weather = of_weather.into_iter().chain(of_broker).chain(of_server).chain(of_amqp);
-        let of_weather = of_weather.chain(limits::seen(&totals));
+        let of_weather = of_weather.chain(limits::seen(&totals)).chain(quic::seen(&totals));
         for (kind, count) in of_weather.chain(authentication::seen(&run)) {
             *seen.entry(kind).or_default() += count;
         }

@@ -104,7 +104,7 @@ impl SimulatedConnection for SimulatedStream {
     }
 
     fn is_secure(&self) -> bool {
-        self.quic.handshake().is_ok()
+        self.quic.is_secure()
     }
 
     fn rename(&mut self, index: usize) {

@@ -55,11 +55,14 @@ pub struct DatagramWeather {
     pub window: u32,
     /// Time without a packet after which the server ends a connection, in seconds; 0: never.
     pub idle_s: u32,
+    /// Chance that the server rejects data in 0-RTT.
+    pub rejects_early: usize,
 }
 
 impl DatagramWeather {
     /// No faults, and room for all bytes.
-    pub const FAIR: Self = Self { lost: 0, doubled: 0, full: 0, window: 1 << 18, idle_s: 0 };
+    pub const FAIR: Self =
+        Self { lost: 0, doubled: 0, full: 0, window: 1 << 18, idle_s: 0, rejects_early: 0 };
 }
 
 /// Kinds of weather.

@@ -135,6 +135,7 @@ pub fn unverified() -> PlannedTls {
         groups: Vec::new(),
         alpn: Vec::new(),
         resume: 0.0,
+        early_data: false,
         key_log: None,
     }
 }

@@ -23,6 +23,8 @@ use quinn_proto::{
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
+use crate::Rng;
+
 /// Answer to a client that wants a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuicAnswer {
@@ -51,6 +53,11 @@ pub struct ScriptedQuicServer {
     pub migrations_total: u64,
     /// Connections with data of the client before the end of the handshake.
     pub early_total: u64,
+    /// Connections whose data before the end of the handshake the server rejects, in percent.
+    pub rejects_early: usize,
+    rng: Rng,
+    /// Settings that reject them, with the sessions of the others.
+    rejecting: Arc<ServerConfig>,
 }
 
 struct ServedConnection {
@@ -71,9 +78,7 @@ impl ScriptedQuicServer {
     /// # Panics
     /// The settings of TLS are not for QUIC.
     #[must_use]
-    pub fn new(seed: u64, tls: rustls::ServerConfig, idle_s: u32, window: u32) -> Self {
-        let crypto = QuicServerConfig::try_from(tls).expect("it has TLS 1.3");
-        let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    pub fn new(seed: u64, tls: &rustls::ServerConfig, idle_s: u32, window: u32) -> Self {
         let mut transport = TransportConfig::default();
         let idle = VarInt::from_u32(idle_s * 1000);
         transport
@@ -81,12 +86,20 @@ impl ScriptedQuicServer {
             .mtu_discovery_config(None)
             .stream_receive_window(VarInt::from_u32(window))
             .max_idle_timeout((idle_s > 0).then(|| idle.into()));
-        config.transport_config(Arc::new(transport));
+        let transport = Arc::new(transport);
+        let with = |max_early_data_size| {
+            let mut tls = tls.clone();
+            tls.max_early_data_size = max_early_data_size;
+            let crypto = QuicServerConfig::try_from(tls).expect("it has TLS 1.3");
+            let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+            config.transport_config(Arc::clone(&transport));
+            Arc::new(config)
+        };
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&(!seed).to_le_bytes());
         let endpoint = Endpoint::new(
             EndpointConfig::default().into(),
-            Some(config.into()),
+            Some(with(u32::MAX)),
             false,
             Some(bytes),
         );
@@ -99,6 +112,9 @@ impl ScriptedQuicServer {
             moved: VecDeque::new(),
             migrations_total: 0,
             early_total: 0,
+            rejects_early: 0,
+            rng: Rng::new(seed ^ 0x0e_a417),
+            rejecting: with(0),
         }
     }
 
@@ -136,7 +152,9 @@ impl ScriptedQuicServer {
                 }
                 QuicAnswer::Refuse => Some(self.endpoint.refuse(incoming, &mut buffer)),
                 QuicAnswer::Accept(number) => {
-                    match self.endpoint.accept(incoming, now, &mut buffer, None) {
+                    let rejects = self.rng.chance(self.rejects_early);
+                    let other = rejects.then(|| Arc::clone(&self.rejecting));
+                    match self.endpoint.accept(incoming, now, &mut buffer, other) {
                         Ok((handle, connection)) => {
                             self.numbers.insert(handle, number);
                             let served = ServedConnection::new(handle, connection);
@@ -159,13 +177,13 @@ impl ScriptedQuicServer {
     /// Handles timers and events of all connections, and fills `outgoing` and `moved`.
     pub fn drive(&mut self, now_ns: u64) {
         let now = self.instant(now_ns);
-        let Self { endpoint, connections, numbers, outgoing, moved, .. } = self;
+        let Self { endpoint, connections, numbers, outgoing, moved, early_total, .. } = self;
         let mut migrations = 0;
         connections.retain(|&number, served| {
             if served.connection.poll_timeout().is_some_and(|at| at <= now) {
                 served.connection.handle_timeout(now);
             }
-            if served.take_events() {
+            if served.take_events(early_total) {
                 moved.push_back(number);
             }
             served.transmit(now, outgoing);
@@ -272,7 +290,7 @@ impl ServedConnection {
     }
 
     /// Takes the events of the connection. Returns `true` if there were some.
-    fn take_events(&mut self) -> bool {
+    fn take_events(&mut self, early_total: &mut u64) -> bool {
         let mut has_moved = false;
         while let Some(event) = self.connection.poll() {
             has_moved = true;
@@ -280,6 +298,7 @@ impl ServedConnection {
                 Event::ConnectionLost { reason } => self.end = Some(reason),
                 Event::Stream(StreamEvent::Opened { dir: Dir::Bi }) => {
                     self.stream = self.connection.streams().accept(Dir::Bi);
+                    *early_total += u64::from(self.connection.is_handshaking());
                 }
                 _ => {}
             }

@@ -134,8 +134,8 @@ impl Subscribers {
             match self.changes.next(&mut crowd) {
                 Some(ChangeStep::Join { local, .. }) => self.connect(local, shared)?,
                 Some(ChangeStep::Leave { local, .. }) => self.disconnect(local, shared),
-                // The stage keeps changes of rates.
-                Some(ChangeStep::Rate { .. }) => {}
+                // The stage keeps changes of rates, and no subscriber has QUIC.
+                Some(ChangeStep::Rate { .. } | ChangeStep::Migrate { .. }) => {}
                 None => return Ok(()),
             }
         }

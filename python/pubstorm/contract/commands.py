@@ -18,6 +18,7 @@ from pubstorm.contract.plan import (
     ChangeRate,
     ConnectAction,
     DisconnectAction,
+    MigrateClients,
     Plan,
     PlannedStage,
     RemoveClients,
@@ -216,12 +217,12 @@ class ActiveClients:
         return self.most[population] - self.counts[population]
 
     def fits(self, population: int, action: ChangeAction) -> bool:
-        """Returns True if that many clients can join or leave."""
+        """Returns True if that many clients can join, leave or migrate."""
         there = self.counts[population]
         match action:
             case AddClients(clients=clients):
                 return clients <= self.room(population)
-            case RemoveClients(clients=clients):
+            case RemoveClients(clients=clients) | MigrateClients(clients=clients):
                 return clients <= there
             case ChangeRate():
                 return True
@@ -261,14 +262,17 @@ def change_name(action: ChangeAction, population: str) -> str:
 
 
 def change_words(
-    kind: Literal["add", "remove", "rate"], amount: float | PartOf, population: str
+    kind: Literal["add", "remove", "migrate", "rate"], amount: float | PartOf, population: str
 ) -> str:
-    """Returns the name of a change: `+500 device`, `-50% device`, `2 × device`, `pause device`."""
+    """Returns the name of a change: `+500 device`, `-50% device`, `migrate 50% device`,
+    `2 × device`, `pause device`."""
     match kind:
         case "add":
             return f"+{amount} {population}"
         case "remove":
             return f"-{amount} {population}"
+        case "migrate":
+            return f"migrate {amount} {population}"
         case "rate":
             return f"{amount:g} × {population}" if amount else f"pause {population}"
 

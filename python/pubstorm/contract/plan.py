@@ -73,8 +73,7 @@ class PlannedAddressUse(Frozen):
 
 
 class PlannedProxyProtocol(Frozen):
-    """Header of the PROXY protocol, with which a load balancer states the address of its
-    client."""
+    """Header of the PROXY protocol: a load balancer states the address of its client."""
 
     version: Literal["v1", "v2"]
     """Version of the header: a line of text, or binary."""
@@ -89,8 +88,7 @@ class PlannedTls(Frozen):
     are the same for all clients, else at each client's first connection."""
 
     ca: str | None = None
-    """File of the authorities that a broker's certificate is verified against; null: those of the
-    system."""
+    """File of the authorities that verify a broker's certificate; null: those of the system."""
     verify: bool = True
     """True if agents verify the broker's certificate and its name."""
     server_name: Template | None = None
@@ -103,8 +101,7 @@ class PlannedTls(Frozen):
     passphrase: Template | None = None
     """Template of the passphrase of an encrypted private key; null: the key is not encrypted."""
     reread: bool = False
-    """True if a client reads its certificate and its key again when the files have changed since
-    its last connection."""
+    """True if a client reads certificate and key again when the files have changed."""
     psk: PlannedPsk | None = None
     """A pre-shared key instead of certificates."""
     min_version: Literal["1.2", "1.3"] = "1.2"
@@ -112,8 +109,8 @@ class PlannedTls(Frozen):
     max_version: Literal["1.2", "1.3"] = "1.3"
     """Highest version."""
     ciphers: str | None = None
-    """Cipher list of TLS 1.2 in OpenSSL's words; null: OpenSSL's own, or with
-    pre-shared keys those without a Diffie-Hellman exchange in a finite field."""
+    """Cipher list of TLS 1.2 in OpenSSL's words; null: OpenSSL's own, or with pre-shared keys those
+    without a Diffie-Hellman exchange in a finite field."""
     suites: tuple[str, ...] = ()
     """Cipher suites of TLS 1.3, in order of preference; empty: OpenSSL's own."""
     groups: tuple[str, ...] = ()
@@ -123,6 +120,8 @@ class PlannedTls(Frozen):
     resume: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of the connections that offer the session of the client's last connection; 0: the agent
     keeps no session."""
+    early_data: bool = False
+    """True if clients that offer a session over QUIC send their first packets in 0-RTT."""
     key_log: str | None = None
     """File for the keys of all connections, to which agents append; null: no such file."""
 
@@ -139,8 +138,7 @@ class PlannedLifetime(Frozen):
     max_ns: U62
     """Longest time, in nanoseconds."""
     offline_ns: U62 | None
-    """Time that a client stays offline between two sessions, in nanoseconds; null: it does not
-    return."""
+    """Time offline between two sessions of a client, in nanoseconds; null: it does not return."""
     recorded: SessionsRecording | None = None
     """Recorded sessions, which clients play in publish stages instead of times that they draw. The
     other times are then means. Null: clients draw."""
@@ -164,13 +162,11 @@ class PlannedFlapping(Frozen):
     max_ns: U62
     """Longest time subscribed, in nanoseconds."""
     unsubscribed_ns: U62
-    """Time from UNSUBSCRIBE to the next SUBSCRIBE, in nanoseconds; longer if UNSUBACK comes
-    later."""
+    """Time from UNSUBSCRIBE to SUBSCRIBE, in nanoseconds; longer if UNSUBACK comes later."""
 
 
 class LinkConditions(Frozen):
-    """Conditions of the links of clients from an instant of a stage on, the same in both
-    directions."""
+    """Conditions of the links of clients from an instant of a stage on, in both directions."""
 
     after_ns: U62
     """Time after the start of a publish or hold stage, in nanoseconds. The first conditions, at 0,
@@ -265,13 +261,11 @@ class PlannedPopulation(Frozen):
     read_rate_per_s: Rate | None
     """Messages a second that a client takes from its socket at most; null: no limit."""
     delayed_acks: bool = False
-    """True if the kernel delays its acknowledgements of bytes that a client receives
-    (`TCP_QUICKACK` off)."""
+    """True if the kernel delays acknowledgements to the broker (`TCP_QUICKACK` off)."""
     link: tuple[LinkConditions, ...] = ()
     """Conditions of the link of each client, in the order of time; empty: no link."""
     lifetime: PlannedLifetime | None = None
-    """Session lifetime of a client, from the time when it is ready; null: the session lasts until a
-    stage or a change ends it."""
+    """Session lifetime of a ready client; null: until a stage or a change ends the session."""
     flapping: PlannedFlapping | None = None
     """Times between which a client unsubscribes and subscribes again; null: it stays subscribed."""
     takes_over: int | None = Field(None, ge=0)
@@ -366,29 +360,33 @@ class ConnectAction(Frozen):
     timeout_ns: U62
     """Wait of the barrier after the last start, in nanoseconds."""
     clients: tuple[U32, ...] | None = None
-    """Active clients of each population of the stage after it, those with the lowest indices; null:
-    all clients."""
+    """Active clients of each population after the stage, from the lowest index; null: all."""
 
 
-class AddClients(Frozen):
-    """Clients that are not connected join: connect, subscribe and take part in publishing; those
-    with the lowest indices first."""
-
-    kind: Literal["add"] = "add"
+class _ClientsChange(Frozen):
+    kind: str
     clients: U32
     """Number of clients over all agents."""
     over_ns: U62
-    """Time over which their starts are spread, in nanoseconds."""
+    """Time over which the clients make the change, in nanoseconds."""
 
 
-class RemoveClients(Frozen):
+class AddClients(_ClientsChange):
+    """Inactive clients join: they connect, subscribe and publish; the lowest indices first."""
+
+    kind: Literal["add"] = "add"
+
+
+class RemoveClients(_ClientsChange):
     """Clients disconnect and stop publishing; those with the highest indices first."""
 
     kind: Literal["remove"] = "remove"
-    clients: U32
-    """Number of clients over all agents."""
-    over_ns: U62
-    """Time over which they leave, in nanoseconds."""
+
+
+class MigrateClients(_ClientsChange):
+    """Connections of QUIC change to another port; those with the lowest indices first."""
+
+    kind: Literal["migrate"] = "migrate"
 
 
 class ChangeRate(Frozen):
@@ -399,7 +397,8 @@ class ChangeRate(Frozen):
     """Times the planned rate."""
 
 
-ChangeAction = Annotated[AddClients | RemoveClients | ChangeRate, Field(discriminator="kind")]
+AnyChangeAction = AddClients | RemoveClients | MigrateClients | ChangeRate
+ChangeAction = Annotated[AnyChangeAction, Field(discriminator="kind")]
 
 
 class PlannedChange(Frozen):

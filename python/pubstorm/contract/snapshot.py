@@ -133,11 +133,24 @@ class Counters(Value):
     tls_resume_refused_total: Count = 0
     """Full handshakes, which `tls_full_total` contains, of connections that had offered a
     session."""
+    tls_early_accepted_total: Count = 0
+    """Handshakes of QUIC, which `tls_resumed_total` contains, in which the broker accepted the
+    client's first packets in 0-RTT."""
+    tls_early_rejected_total: Count = 0
+    """Handshakes of QUIC in which the broker rejected packets in 0-RTT: the client has sent them
+    again."""
     tls_alpn_ignored_total: Count = 0
     """Handshakes of TLS in which the broker chose none of the protocols that the client had offered
     by ALPN, and continued."""
     tls_certificates_reread_total: Count = 0
     """Certificates of clients that the agent has read again because their files had changed."""
+    migrated_total: Count = 0
+    """Connections of QUIC that changed to another port while they were open."""
+    migrations_followed_total: Count = 0
+    """Migrations after which the broker sent something to the new port."""
+    migrations_lost_total: Count = 0
+    """Connections that ended after a migration before the broker had sent anything to the new
+    port."""
     foreign_total: Count = 0
     """Messages received that no client of this run stamped, but for those of `unstamped_total`."""
     unstamped_total: Count = 0
@@ -298,7 +311,10 @@ class PopulationSnapshot(Value):
     connect_time_tls_full: Histogram = Histogram()
     """`connect_time` of connections with a full handshake of TLS."""
     connect_time_tls_resumed: Histogram = Histogram()
-    """`connect_time` of connections in which the broker resumed a session of TLS."""
+    """`connect_time` of connections in which the broker resumed a session of TLS, without those of
+    `connect_time_tls_early`."""
+    connect_time_tls_early: Histogram = Histogram()
+    """`connect_time` of connections whose first packets the broker accepted in 0-RTT."""
     connect_time_resumed: Histogram = Histogram()
     """Those of `connect_time` in which the broker continued a session: Session Present in
     CONNACK."""

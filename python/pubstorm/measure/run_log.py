@@ -13,7 +13,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from pubstorm.contract import LATER, U64, Instant, StoredSource, Value
 from pubstorm.contract.commands import Hello
-from pubstorm.contract.plan import ChangeAction, ChangeRate, Plan, PublishAction
+from pubstorm.contract.plan import (
+    AddClients,
+    ChangeAction,
+    ChangeRate,
+    Plan,
+    PublishAction,
+    RemoveClients,
+)
 from pubstorm.contract.snapshot import ClockState
 from pubstorm.errors import without_credentials
 from pubstorm.plan.stages import PlannedFault
@@ -70,7 +77,7 @@ class AppliedChange:
 
     @property
     def ramp_ns(self) -> int:
-        """Time over which clients join or leave."""
+        """Time over which clients join, leave or migrate."""
         return 0 if isinstance(self.action, ChangeRate) else self.action.over_ns
 
     def fits(self, plan: Plan) -> bool:
@@ -238,7 +245,7 @@ def excluded_from_loss(plan: Plan, changes: Iterable[AppliedChange], stage: int)
     joined_or_left = {
         change.population
         for change in changes
-        if change.stage == stage and not isinstance(change.action, ChangeRate)
+        if change.stage == stage and isinstance(change.action, AddClients | RemoveClients)
     }
     if isinstance(plan.stages[stage].action, PublishAction):
         living = enumerate(plan.populations)

@@ -55,6 +55,14 @@ SESSIONS = Basis(
 HANDSHAKES = Basis(
     ("tls_full_total", "tls_resumed_total"), "no handshake of TLS{of} ended well{where}"
 )
+EARLY = Basis(
+    ("tls_early_accepted_total", "tls_early_rejected_total"),
+    "no connection{of} had data in 0-RTT{where}: only a return with early_data has some",
+)
+MIGRATIONS = Basis(
+    ("migrated_total",),
+    "no connection{of} changed its port{where}: only a change with migrate makes some",
+)
 QUEUED = Basis(
     ("queued_total",),
     "no message was queued{to}{where}: the broker queues for clients with session: persistent "
@@ -103,6 +111,11 @@ def _some_answers(head: str, *, makes_rows: bool = False) -> ReportColumn:
 def _of_sparkplug(head: str, *, makes_rows: bool = False) -> ReportColumn:
     """Returns a column of Sparkplug, which a table without any leaves out."""
     return ReportColumn("sparkplug", head, when="any", without_zero=True, makes_rows=makes_rows)
+
+
+def _of_tls(head: str) -> ReportColumn:
+    """Returns a column of handshakes, which a table without any leaves out."""
+    return ReportColumn("tls", head, without_zero=True, makes_rows=True)
 
 
 COUNTERS: tuple[Metric, ...] = (
@@ -538,15 +551,32 @@ COUNTERS: tuple[Metric, ...] = (
         export="Full handshakes of connections that had offered a session",
     ),
     counter(
-        "tls_alpn_ignored",
-        basis=HANDSHAKES,
-        better="lower",
-        columns=(ReportColumn("tls", "ALPN ignored", without_zero=True, makes_rows=True),),
+        "tls_early_accepted",
+        basis=EARLY,
+        columns=(_of_tls("0-RTT"),),
+        export="Handshakes of QUIC with data in 0-RTT that the broker accepted",
     ),
     counter(
-        "tls_certificates_reread",
-        basis=HANDSHAKES,
-        columns=(ReportColumn("tls", "reread", without_zero=True, makes_rows=True),),
+        "tls_early_rejected",
+        basis=EARLY,
+        better="lower",
+        columns=(_of_tls("0-RTT rejected"),),
+        export="Handshakes of QUIC with data in 0-RTT that the broker rejected",
+    ),
+    counter(
+        "tls_alpn_ignored", basis=HANDSHAKES, better="lower", columns=(_of_tls("ALPN ignored"),)
+    ),
+    counter("tls_certificates_reread", basis=HANDSHAKES, columns=(_of_tls("reread"),)),
+    counter("migrated", columns=(ReportColumn("migrations", makes_rows=True),)),
+    counter(
+        "migrations_followed", basis=MIGRATIONS, columns=(ReportColumn("migrations", "followed"),)
+    ),
+    counter(
+        "migrations_lost",
+        basis=MIGRATIONS,
+        better="lower",
+        columns=(ReportColumn("migrations", "lost"),),
+        export="Connections that ended before the broker sent anything to their new port",
     ),
     counter(
         "foreign",

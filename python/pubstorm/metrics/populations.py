@@ -11,6 +11,7 @@ from pubstorm.metrics.counters import (
     CLIENTS,
     COUNTERS,
     DELIVERIES,
+    EARLY,
     EVERYWHERE,
     EXPECTED,
     HANDSHAKES,
@@ -500,6 +501,13 @@ POPULATIONS: tuple[Metric, ...] = (
         better="lower",
         columns=(ReportColumn("tls", "resumed", THREE),),
         export="From the start of TCP to the broker's acceptance, with a resumed session of TLS",
+    ),
+    histogram(
+        "connect_time_tls_early",
+        basis=EARLY,
+        better="lower",
+        columns=(ReportColumn("tls", "0-RTT", THREE, when="any"),),
+        export="From the start to the broker's acceptance, with CONNECT accepted in 0-RTT",
     ),
     histogram(
         "connect_time_resumed",

@@ -107,16 +107,19 @@ def _changes(
 def _change_actions(
     change: Change, planned: PlannedClients
 ) -> Iterator[tuple[str, plan.ChangeAction]]:
-    if change.add is None and change.remove is None:
+    kind, amount = change.of_clients
+    if amount is None:
         factor = 1.0 if change.rate is None else change.rate
         for name in meant_by(planned.shares, change.population):
             yield name, plan.ChangeRate(factor=factor)
         return
-    kind = plan.RemoveClients if change.add is None else plan.AddClients
     for name, clients in planned.change(change).items():
-        yield name, kind(clients=clients, over_ns=change.over)
+        yield name, CLIENT_CHANGES[kind](clients=clients, over_ns=change.over)
 
 
+CLIENT_CHANGES: Mapping[
+    str, type[plan.AddClients] | type[plan.RemoveClients] | type[plan.MigrateClients]
+] = {"add": plan.AddClients, "remove": plan.RemoveClients, "migrate": plan.MigrateClients}
 DEFAULT_PARALLELISM = 100
 
 

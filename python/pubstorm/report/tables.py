@@ -227,8 +227,7 @@ class _Divided(NamedTuple):
 
 
 def _divided(result: RunResult) -> list[_Divided]:
-    """Returns the percentiles of each stage with known parts: of all populations, or of the slowest
-    if these are many."""
+    """Returns percentiles of each stage with known parts, of the slowest populations if many."""
     every = [*_every_divided(result)]
     if len(every) <= PARTS_MAX:
         return every
@@ -263,11 +262,12 @@ PARTS = RunTable[_Divided]("Where the time went", "latency", _divided).of(
     fields("actual_us as from send"),
     note=PARTS_NOTE,
 )
-CONNECTING, HANDSHAKES, RECEIVE_MAXIMUM, LINKS, FLAPPING, SPARKPLUG, ROUND_TRIPS = (
+CONNECTING, *LISTED = (
     RunTable[PopulationResult](t, "latency", populations_in(of)).of(names("population"), listed(of))
     for t, of in (
         ("Phases of connecting", "connecting"),
         ("TLS handshakes and their connect times", "tls"),
+        ("Migrations of connections over QUIC", "migrations"),
         ("Waits for Receive Maximum", "receive maximum"),
         ("Links of clients", "links"),
         ("Flapping subscriptions", "flapping"),
@@ -446,8 +446,7 @@ AGENTS = RunTable[_Agents]("Agents", "generator", _by_ending).of(
     *_AGENT,
     note=lambda result: SUMS_NOTE if len(_by_ending(result)) > 1 else "",
 )
-"""The load generator. Many agents have a row for each ending: the sums of clients, messages and
-CPU, and the largest of the rest."""
+"""The load generator. Many agents have a row for each ending: sums, and the largest of the rest."""
 EVERY_AGENT = RunTable[_Agents](
     "Every agent",
     "details",
@@ -590,9 +589,10 @@ def _time(latency: Latency, duration_us: float) -> str:
 
 LAYOUTS: tuple[Layout[Any, Any], ...] = (
     *(FAULTS, FAULT_LEDGER, PHASES, PUBLISHERS, SUBSCRIBERS, SAMPLERS, PROBLEMS),
-    *(EXPLANATIONS, STALLS, CONNECTIONS, MESSAGES, LATENCIES, PARTS, CONNECTING, HANDSHAKES),
-    *(LINKS, RECEIVE_MAXIMUM, FLAPPING, SPARKPLUG, ROUND_TRIPS, WILLS, FLOWS, STAGES, BALANCE),
-    *(ADDRESSES, BROKERS, BRIDGES, PROCESSES, BY_STAGE, memory_layout("readings")),
+    *(EXPLANATIONS, STALLS, CONNECTIONS, MESSAGES, LATENCIES, PARTS, CONNECTING),
+    *LISTED,
+    *(WILLS, FLOWS, STAGES, BALANCE, ADDRESSES, BROKERS, BRIDGES, PROCESSES, BY_STAGE),
+    memory_layout("readings"),
     *(BROKER_COUNTERS, OBSERVERS, MONITOR_PROBLEMS, STALE_STATE, SYMBOLS, AGENTS, FAILURES, EVENTS),
 )
 """The tables of a run in their order, after the scenario's own."""

@@ -330,7 +330,10 @@ class PopulationSums(Counters, FlowCounters, AnswerCounters):
     connect_time_tls_full_us: Latency = Latency()
     """`connect_time_us` of connections with a full handshake of TLS."""
     connect_time_tls_resumed_us: Latency = Latency()
-    """`connect_time_us` of connections in which the broker resumed a session of TLS."""
+    """`connect_time_us` of connections in which the broker resumed a session of TLS, without those
+    of `connect_time_tls_early_us`."""
+    connect_time_tls_early_us: Latency = Latency()
+    """`connect_time_us` of connections whose first packets the broker accepted in 0-RTT."""
     connect_time_resumed_us: Latency = Latency()
     """Those of `connect_time_us` in which the broker continued a session: Session Present in
     CONNACK."""

@@ -109,7 +109,8 @@ class _Followed:
             message = "found a profile of publishers, allowed is one of other clients"
             raise _UnfitProfileError((), message, "a publisher is active for the whole run")
         for change in stage.changes:
-            if change.rate is None and {*meant_by(planned.shares, change.population)} & {*meant}:
+            joins_or_leaves = change.add is not None or change.remove is not None
+            if joins_or_leaves and {*meant_by(planned.shares, change.population)} & {*meant}:
                 message = f"found changes of the clients of {change.population} beside its profile"
                 raise _UnfitProfileError((), f"{message}, allowed is one of them")
         if planned.most(meant) > planned.least(meant) + ROUNDING:

@@ -112,6 +112,9 @@ class Tls(Part):
     resume: Share = 0.0
     """Share of the connections that offer the session of the client's last connection, such as
     50%. A client's first connection has no session to offer. Default: clients keep no session."""
+    early_data: Flag = False
+    """Clients that offer a session over QUIC send CONNECT with the offer, in 0-RTT. Needs `resume`,
+    and targets over QUIC only."""
     key_log: PathText | None = None
     """File to which agents append the keys of all connections, for Wireshark. The file decrypts the
     traffic of the run. Default: none."""
@@ -129,6 +132,9 @@ class Tls(Part):
             if getattr(self, option) and self.key is None and self.psk is None:
                 message = f"found {option} without key, needed are certificate and key"
                 yield (option,), message, f"{option} is about the clients' own keys"
+        if self.early_data and not self.resume:
+            message = "found early_data without resume, needed is a share of resumed sessions"
+            yield ("early_data",), message, "write resume: 100% too: the session has its keys"
         if self.suites and self.max_version == "1.2":
             message = "found suites and max_version 1.2, allowed are suites with TLS 1.3"
             yield ("suites",), message, "write ciphers for TLS 1.2"

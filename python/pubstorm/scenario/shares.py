@@ -178,13 +178,17 @@ class PlannedClients:
                 self._part[name] = 0.0
 
     def change(self, change: Change) -> dict[str, int]:
-        """Makes a change as far as possible. Returns the number of clients that join or leave, for
-        each share with such clients."""
-        amount = change.add if change.add is not None else change.remove
+        """Makes a change as far as possible. Returns the number of clients that join, leave or
+        migrate, for each share with such clients."""
+        kind, amount = change.of_clients
         moved: dict[str, int] = {}
         for name in meant_by(self.shares, change.population) if amount is not None else ():
             there, part = self.count([name]), self.part_of(name, amount)
-            part = self._part[name] + (part if change.add is not None else -part)
+            if kind == "migrate":
+                migrating = min(rounded(part * self.shares[name].clients), there)
+                moved |= {name: migrating} if migrating else {}
+                continue
+            part = self._part[name] + (part if kind == "add" else -part)
             self._part[name] = min(max(part, 0.0), 1.0)
             if there != self.count([name]):
                 moved[name] = abs(self.count([name]) - there)

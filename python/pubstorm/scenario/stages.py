@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -21,6 +21,7 @@ from pydantic_core import CoreSchema
 from pubstorm.contract.commands import change_words, unique_name
 from pubstorm.quantities import (
     SECOND_NS,
+    PartOf,
     QuantityField,
     UnfitError,
     count,
@@ -111,9 +112,9 @@ class Connect(Ramp):
 
 
 class Change(Part):
-    """A change of a population in a publish or hold stage: exactly one of `add`, `remove` and
-    `rate`. In a publish stage each begins a phase that is evaluated by itself, and only there is a
-    `rate`."""
+    """A change of a population in a publish or hold stage: exactly one of `add`, `remove`,
+    `migrate` and `rate`. In a publish stage each begins a phase that is evaluated by itself, and
+    only there is a `rate`."""
 
     at: Duration
     """Time after the start of the stage."""
@@ -124,10 +125,13 @@ class Change(Part):
     remove: ClientsOrPart | None = None
     """Number of clients that leave, or a share of the population. The last that joined leave
     first."""
+    migrate: ClientsOrPart | None = None
+    """Number of clients whose open connections of QUIC change to another port of this host, or a
+    share of the population. The first that joined change first. Needs targets over QUIC."""
     rate: Factor | None = None
     """Factor of the rate of all its clients: 2 doubles it, 0 pauses them."""
     over: Duration = 0
-    """Time over which clients join or leave."""
+    """Time over which clients join, leave or migrate."""
     name: Text | None = None
     """Name of the phase. Default: what changes, such as `+500 device`."""
 
@@ -136,11 +140,17 @@ class Change(Part):
         """Name of the phase that begins with it, unless the stage has another one of that name."""
         if self.name is not None:
             return self.name
+        kind, amount = self.of_clients
+        if amount is None:
+            return change_words("rate", 1.0 if self.rate is None else self.rate, self.population)
+        return change_words(kind, amount, self.population)
+
+    @property
+    def of_clients(self) -> tuple[Literal["add", "remove", "migrate"], int | PartOf | None]:
+        """Its kind and its clients; without clients it is a change of the rate."""
         if self.add is not None:
-            return change_words("add", self.add, self.population)
-        if self.remove is not None:
-            return change_words("remove", self.remove, self.population)
-        return change_words("rate", 1.0 if self.rate is None else self.rate, self.population)
+            return "add", self.add
+        return ("migrate", self.migrate) if self.remove is None else ("remove", self.remove)
 
 
 class RatePoint(Part):
@@ -310,7 +320,7 @@ class Hold(StageKeys):
     """Active clients over time, by population or share. The clients of the other populations
     stay."""
     changes: tuple[Change, ...] = ()
-    """Clients that join or leave during the stage."""
+    """Clients that join, leave or migrate during the stage."""
     faults: tuple[Fault, ...] = ()
     """Faults during the stage."""
 

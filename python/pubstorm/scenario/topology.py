@@ -47,6 +47,7 @@ EMBEDDED_OPTIONS = (
     "max-inflight",
     "max-packet-size",
     "quic-idle-timeout",
+    "quic-no-migration",
     "listen",
     "log",
 )

@@ -33,6 +33,8 @@ type listener struct {
 type connection struct {
 	*quic.Stream
 	quic *quic.Conn
+	// Address of the client at the last read.
+	last string
 }
 
 func main() {
@@ -104,18 +106,29 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 		go func() {
 			stream, err := accepted.AcceptStream(context.Background())
 			if err == nil {
-				_ = establish(l.ID(), connection{stream, accepted})
+				last := accepted.RemoteAddr().String()
+				_ = establish(l.ID(), &connection{stream, accepted, last})
 			}
 		}()
 	}
 }
 
-func (c connection) LocalAddr() net.Addr  { return c.quic.LocalAddr() }
-func (c connection) RemoteAddr() net.Addr { return c.quic.RemoteAddr() }
+func (c *connection) LocalAddr() net.Addr  { return c.quic.LocalAddr() }
+func (c *connection) RemoteAddr() net.Addr { return c.quic.RemoteAddr() }
+
+// Read reads from the stream, and prints a line when the client has another address than before.
+func (c *connection) Read(bytes []byte) (int, error) {
+	count, err := c.Stream.Read(bytes)
+	if now := c.quic.RemoteAddr().String(); now != c.last {
+		fmt.Println("migrated", c.last, now)
+		c.last = now
+	}
+	return count, err
+}
 
 // Close ends both sides of the stream, and the connection when the client has had time for the
 // last bytes.
-func (c connection) Close() error {
+func (c *connection) Close() error {
 	c.Stream.CancelRead(0)
 	err := c.Stream.Close()
 	go func() {

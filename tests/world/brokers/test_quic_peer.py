@@ -38,11 +38,16 @@ populations:
     subscriptions: [{topic: "pairs/{n}", qos: 2}]
     publications: [{topic: "pairs/{n}", rate: 20/s, qos: 2, size: 5kB}]
   resuming: {clients: 3, keep_alive: 2s, tls: {ca: %(ca)s, resume: 100%%}}
+  early: {clients: 3, keep_alive: 2s, tls: {ca: %(ca)s, resume: 100%%, early_data: true}}
 stages:
   - connect: {timeout: 5s}
-  - publish: 6s
-  - disconnect: {populations: [resuming]}
-  - connect: {name: return, populations: [resuming]}
+  - publish:
+      for: 6s
+      changes:
+        - {at: 1s, population: pairs, migrate: 2, over: 500ms}
+        - {at: 3s, population: pairs, migrate: 100%%}
+  - disconnect: {populations: [resuming, early]}
+  - connect: {name: return, populations: [resuming, early]}
   - disconnect: {}
 defaults: off
 """
@@ -54,6 +59,13 @@ class Peer:
 
     target: str
     ca: Path
+    process: subprocess.Popen[str]
+
+    def migrated(self) -> list[tuple[str, str]]:
+        """Ends the broker. Returns the old and the new address of each migration that it saw."""
+        lines, _ = self.process.communicate(timeout=READY_S)
+        words = (line.split() for line in lines.splitlines())
+        return [(old, new) for word, old, new in words if word == "migrated"]
 
 
 @pytest.fixture
@@ -74,10 +86,11 @@ def peer(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Peer]:
     assert broker.stdout is not None
     port = int(broker.stdout.readline())
     try:
-        yield Peer(f"quic://127.0.0.1:{port}", keys / "ca.crt")
+        yield Peer(f"quic://127.0.0.1:{port}", keys / "ca.crt", broker)
     finally:
         # The end of standard input ends the broker.
-        broker.communicate(timeout=READY_S)
+        if broker.poll() is None:
+            broker.communicate(timeout=READY_S)
 
 
 @pytest.mark.slow("the ready scenario publishes for 20 s")
@@ -111,9 +124,18 @@ def test_outcomes_have_the_same_names_at_a_second_implementation(
         "stranger": {"certificate_name": 3},
         "pairs": {},
         "resuming": {},
+        "early": {},
     }
     pairs = populations["pairs"]
     assert pairs["sent_total"] == pairs["acked_total"] == pairs["received_total"] > 0
     assert (pairs["lost_total"], pairs["duplicate_total"]) == (0, 0)
+    migrations = ("migrated_total", "migrations_followed_total", "migrations_lost_total")
+    assert [pairs[each] for each in migrations] == [5, 5, 0]
+    seen = peer.migrated()
+    assert len(seen) == 5 and all(old != new for old, new in seen)
     handshakes = ("tls_full_total", "tls_resumed_total", "tls_resume_refused_total")
-    assert [populations["resuming"][each] for each in handshakes] == [3, 3, 0]
+    early = ("tls_early_accepted_total", "tls_early_rejected_total")
+    for name, accepted in (("resuming", 0), ("early", 3)):
+        found = populations[name]
+        assert [found[each] for each in (*handshakes, *early)] == [3, 3, 0, accepted, 0]
+        assert found["connect_time_tls_early_us"]["count"] == accepted

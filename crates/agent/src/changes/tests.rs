@@ -88,7 +88,7 @@ fn played(shard: Shard, mut active: u32, said: &[Said], waits: &[u64]) -> (Vec<S
             let (local, at_ns, joins) = match step {
                 ChangeStep::Join { local, at_ns, .. } => (local, at_ns, true),
                 ChangeStep::Leave { local, at_ns, .. } => (local, at_ns, false),
-                ChangeStep::Rate { .. } => panic!("no rate changes"),
+                ChangeStep::Rate { .. } | ChangeStep::Migrate { .. } => panic!("not drawn"),
             };
             assert!(at_ns <= now_ns);
             seen.push((at_ns, shard.global(local), joins));
@@ -137,8 +137,9 @@ proptest! {
         let first = if joins { from } else { from + clients };
         let at_ns = 7;
         let limit = if joins { u32::MAX } else { 0 };
+        let kind = if joins { WalkKind::Join } else { WalkKind::Leave };
         let walk =
-            Walk { population: 0, joins, limit, first, clients, position: 0, at_ns, over_ns };
+            Walk { population: 0, kind, limit, first, clients, position: 0, at_ns, over_ns };
         let whole = turns(walk, Shard::WHOLE);
         prop_assert_eq!(whole.len(), clients as usize);
         let shards = (0..count).map(|index| Shard::new(index, count).unwrap());
@@ -156,7 +157,7 @@ proptest! {
 fn starts_are_spread_over_the_time_and_those_that_leave_come_from_the_end() {
     let walk = Walk {
         population: 0,
-        joins: false,
+        kind: WalkKind::Leave,
         limit: 0,
         first: 9,
         clients: 4,
@@ -165,7 +166,7 @@ fn starts_are_spread_over_the_time_and_those_that_leave_come_from_the_end() {
         over_ns: 40,
     };
     assert_eq!(turns(walk, Shard::WHOLE), [(100, 9), (110, 8), (120, 7), (130, 6)]);
-    let walk = Walk { joins: true, over_ns: 0, ..walk };
+    let walk = Walk { kind: WalkKind::Join, over_ns: 0, ..walk };
     assert_eq!(turns(walk, Shard::WHOLE), [(100, 9), (100, 10), (100, 11), (100, 12)]);
 }
 
@@ -183,4 +184,38 @@ fn changes_come_in_the_order_of_time_and_then_of_saying() {
         _ => 0,
     });
     assert_eq!(clients.collect::<Vec<_>>(), [2, 4, 1, 3]);
+}
+
+#[test]
+fn the_first_active_clients_migrate_and_none_that_leaves_meanwhile() {
+    let plan = plan();
+    let mut changes = Changes::default();
+    for (at_ns, action) in [
+        (10, ChangeAction::Migrate { clients: 9, over_ns: 80 }),
+        (35, ChangeAction::Remove { clients: 2, over_ns: 0 }),
+    ] {
+        changes.push(ScheduledChange { at_ns, population: 1, action });
+    }
+    let mut active = [0, 8];
+    let mut seen = Vec::new();
+    for now_ns in [34, 35, 1000] {
+        let (is_played, complete_ns) = (|_| true, &mut [0, 0][..]);
+        let mut crowd = Crowd {
+            plan: &plan,
+            shard: Shard::WHOLE,
+            is_played,
+            active: &mut active,
+            complete_ns: Some(complete_ns),
+            now_ns,
+        };
+        while let Some(step) = changes.next(&mut crowd) {
+            if let ChangeStep::Migrate { local, .. } = step {
+                seen.push((now_ns, local));
+            }
+        }
+        let is_complete = complete_ns[1] == 0;
+        assert!(is_complete || now_ns == 35, "only clients that leave change this instant");
+    }
+    assert_eq!(active, [0, 6]);
+    assert_eq!(seen, [(34, 0), (34, 1), (34, 2), (1000, 3), (1000, 4), (1000, 5)]);
 }

@@ -32,7 +32,14 @@ impl Client {
         context.rounds.begin(self.index, count, context.now_ns);
         context.tally.addresses.attempted(self.address(context));
         match self.open(context) {
-            Ok(channel) => self.stream = Some(Stream::Direct(channel)),
+            Ok(channel) => {
+                let stream = Stream::Direct(channel);
+                let is_early = stream.has_early_data();
+                self.stream = Some(stream);
+                if is_early {
+                    self.establish(context);
+                }
+            }
             Err(reason) => self.lost(context, reason),
         }
     }
@@ -145,10 +152,21 @@ impl Client {
         let Some(stream) = &mut self.stream else { return };
         if let Some(quic) = quic.as_ref().filter(|_| stream.is_quic()) {
             if stream.is_secure() && !was_secure {
-                quic.handshake_end(local).count(counters);
+                let accepted = stream.early_accepted();
+                quic.handshake_end(local, accepted).count(counters);
+                counters.tls_early_rejected_total += u64::from(accepted == Some(false));
             }
         } else if let Some(tls) = tls {
             tls.count(stream, local, counters);
+        }
+    }
+
+    /// Counts the end of a handshake whose connection already has the first bytes of the client.
+    pub(super) fn end_early_handshake(&mut self, context: &mut Context) {
+        let is_open = self.phase == ClientPhase::Greeting && self.next_due_ns == u64::MAX;
+        if is_open && self.stream.as_ref().is_some_and(|s| s.is_quic() && s.is_secure()) {
+            self.end_handshakes(context, false);
+            self.count_handshake(context, false);
         }
     }
 
@@ -159,7 +177,7 @@ impl Client {
         let PopulationSetup { tls, quic, .. } = &context.setup.populations[population];
         let Some(stream) = &self.stream else { return };
         let end = if let Some(quic) = quic.as_ref().filter(|_| stream.is_quic()) {
-            quic.handshake_end(local)
+            quic.handshake_end(local, stream.early_accepted())
         } else if let (Some(tls), Some(ssl)) = (tls, stream.ssl()) {
             tls.handshake_end(ssl, local)
         } else {

@@ -40,6 +40,10 @@ impl EventLoop {
                 let client = self.context.setup.populations[population].first_client + local;
                 self.with_client(client, |client, context| client.leave(context, at_ns));
             }
+            ChangeStep::Migrate { population, local } => {
+                let client = self.context.setup.populations[population].first_client + local;
+                self.with_client(client, Client::migrate);
+            }
             ChangeStep::Rate { population, at_ns, factor } => {
                 self.change_rate(population, at_ns, factor);
             }

@@ -44,6 +44,18 @@ impl QuicConnection {
         self.hub.borrow().handshake(self.handle)
     }
 
+    /// Returns `true` once the handshake has ended well. The stream may be open before, for data in
+    /// 0-RTT.
+    pub fn is_secure(&self) -> bool {
+        self.hub.borrow().is_secure(self.handle)
+    }
+
+    /// Returns `true` if the peer has accepted data in 0-RTT, `false` if the peer has rejected
+    /// them; `None` if there were none, or the handshake is under way.
+    pub fn early_accepted(&self) -> Option<bool> {
+        self.hub.borrow().early_accepted(self.handle)
+    }
+
     /// Reads bytes of the stream that have arrived.
     pub fn read(&self, buffer: &mut [u8], connecting: bool) -> Result<usize, Halt> {
         self.hub.borrow_mut().read(self.handle, buffer, connecting)
@@ -52,6 +64,21 @@ impl QuicConnection {
     /// Writes as many bytes as the windows of the stream allow, and sends them.
     pub fn write(&self, bytes: &[u8], connecting: bool) -> Result<usize, Halt> {
         self.hub.borrow_mut().write(self.handle, bytes, connecting)
+    }
+
+    /// Changes to another port of this host. Returns `true` if the connection has changed.
+    pub fn migrate(&self) -> bool {
+        self.hub.borrow_mut().migrate(self.handle)
+    }
+
+    /// Returns `true` if the connection has another port, to which the peer has sent nothing.
+    pub fn is_migrating(&self) -> bool {
+        self.hub.borrow().is_migrating(self.handle)
+    }
+
+    /// Returns `true` once after the peer has sent something to the port of a migration.
+    pub fn takes_followed(&self) -> bool {
+        self.hub.borrow_mut().takes_followed(self.handle)
     }
 
     /// Ends the stream: a later drop closes the connection once the peer has all bytes.

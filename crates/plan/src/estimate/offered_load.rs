@@ -276,7 +276,7 @@ impl Active<'_> {
         match change.action {
             ChangeAction::Add { clients, .. } => *count = count.saturating_add(clients).min(all),
             ChangeAction::Remove { clients, .. } => *count = count.saturating_sub(clients),
-            ChangeAction::Rate { .. } => {}
+            ChangeAction::Migrate { .. } | ChangeAction::Rate { .. } => {}
         }
     }
 }

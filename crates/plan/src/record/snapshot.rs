@@ -127,6 +127,14 @@ counters! {
         /// session.
         #[serde(default)]
         tls_resume_refused_total,
+        /// Handshakes of QUIC, which `tls_resumed_total` contains, in which the broker accepted the
+        /// client's first packets in 0-RTT.
+        #[serde(default)]
+        tls_early_accepted_total,
+        /// Handshakes of QUIC in which the broker rejected packets in 0-RTT: the client has sent
+        /// them again.
+        #[serde(default)]
+        tls_early_rejected_total,
         /// Handshakes of TLS in which the broker chose none of the protocols that the client had
         /// offered by ALPN, and continued.
         #[serde(default)]
@@ -134,6 +142,16 @@ counters! {
         /// Certificates of clients that the agent has read again because their files had changed.
         #[serde(default)]
         tls_certificates_reread_total,
+        /// Connections of QUIC that changed to another port while they were open.
+        #[serde(default)]
+        migrated_total,
+        /// Migrations after which the broker sent something to the new port.
+        #[serde(default)]
+        migrations_followed_total,
+        /// Connections that ended after a migration before the broker had sent anything to the new
+        /// port.
+        #[serde(default)]
+        migrations_lost_total,
         /// Messages of AMQP that came back, because no queue took them: `basic.return`.
         #[serde(default)]
         returned_total,
@@ -412,9 +430,13 @@ pub struct PopulationSnapshot {
     /// `connect_time` of connections with a full handshake of TLS.
     #[serde(default)]
     pub connect_time_tls_full: Histogram,
-    /// `connect_time` of connections in which the broker resumed a session of TLS.
+    /// `connect_time` of connections in which the broker resumed a session of TLS, without those of
+    /// `connect_time_tls_early`.
     #[serde(default)]
     pub connect_time_tls_resumed: Histogram,
+    /// `connect_time` of connections whose first packets the broker accepted in 0-RTT.
+    #[serde(default)]
+    pub connect_time_tls_early: Histogram,
     /// Those of `connect_time` in which the broker continued a session: Session Present in CONNACK.
     #[serde(default)]
     pub connect_time_resumed: Histogram,

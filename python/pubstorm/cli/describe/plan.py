@@ -362,7 +362,7 @@ def _tls_options(tls: PlannedTls) -> Iterator[str]:
     if tls.alpn:
         yield f"ALPN {' '.join(tls.alpn)}"
     if tls.resume:
-        yield f"{write_share(tls.resume)} of the returns with a session"
+        yield f"{write_share(tls.resume)} of the returns with a session{', 0-RTT' * tls.early_data}"
     if tls.reread:
         yield "changed certificates read again"
     if tls.key_log is not None:
@@ -536,7 +536,7 @@ def _profile(plan: Plan, changes: Sequence[PlannedChange], load: StageLoad, name
     moves: list[tuple[str, int, int]] = []
     for same in together(change for change in changes if change.population in indices):
         moved = [each.action for each in same if not isinstance(each.action, ChangeRate)]
-        if moved:
+        if moved and moved[0].kind != "migrate":
             moves.append((moved[0].kind, sum(each.clients for each in moved), moved[0].over_ns))
     # Before a step at the start of the stage, the clients of the stage before are active.
     played = load.phases[bool(moves) and load.phases[0].seconds == moves[0][2] == 0 :]

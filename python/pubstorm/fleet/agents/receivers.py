@@ -20,6 +20,7 @@ from pubstorm.contract.plan import (
     ConnectAction,
     DisconnectAction,
     HoldAction,
+    MigrateClients,
     Plan,
     PlannedStage,
     PublishAction,
@@ -156,7 +157,7 @@ class Receivers(ABC, Generic[OneReceiver]):
 
     def change(self, change: ApplyChange) -> None:
         """Takes clients that will join or leave."""
-        if isinstance(change.action, ChangeRate):
+        if isinstance(change.action, ChangeRate | MigrateClients):
             return
         self._changes = sorted([*self._changes, change], key=lambda each: each.at_ns)
         if not self._is_excluded:
@@ -206,7 +207,7 @@ class Receivers(ABC, Generic[OneReceiver]):
     def _give_turns(self, change: ApplyChange) -> None:
         """Gives each client of a change its turn, in place of one that it still had."""
         action, active = change.action, self._active
-        if isinstance(action, ChangeRate):
+        if isinstance(action, ChangeRate | MigrateClients):
             return
         joins = isinstance(action, AddClients)
         room = self._part.population.clients - active if joins else active

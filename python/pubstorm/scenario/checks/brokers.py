@@ -211,7 +211,7 @@ def _too_high(found: Iterable[tuple[Path, int]], broker: Broker) -> Iterator[Fin
 
 NOT_OF_BRIDGES = (
     *("server_name", "ciphers", "suites", "groups", "alpn"),
-    *("passphrase", "reread", "resume", "key_log"),
+    *("passphrase", "reread", "resume", "early_data", "key_log"),
 )
 """Keys of `tls` that mosquitto's bridges have no word for."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pubstorm.contract import split_member
 from pubstorm.contract.protocol import SCRAM
 from pubstorm.contract.template import Template
 from pubstorm.quantities import PartOf, describe, write_duration, write_rate
@@ -317,7 +318,7 @@ def _check_changes(scenario: Scenario) -> Iterator[Finding]:
     for n, stage in enumerate(scenario.stages):
         for m, change in enumerate(stage.changes):
             if change.population in staying and change.rate is None:
-                key = "remove" if change.add is None else "add"
+                key, _ = change.of_clients
                 message = f"found {key} of publishers, allowed is a change of a rate"
                 place = ("stages", n, stage.verb, "changes", m, key)
                 yield place, message, "a publisher is active for the whole run"
@@ -427,8 +428,13 @@ def check_quic(scenario: Scenario) -> Iterator[Finding]:
             yield place, message, "start another broker yourself, and write target: quic://HOST"
     served = {name for name, broker in brokers.items() if broker.serves_quic}
     served |= {TARGET} if any(target.quic for target in scenario.target) else set()
+    yield from _check_migrations(scenario)
     for name, population in scenario.populations.items():
         tls, at = getattr(population, "tls", None), population.attached_to
+        if getattr(tls, "early_data", False) and not _has_only_quic(scenario, population):
+            message = "found early_data and a target over TCP, allowed are targets over quic://"
+            hint = "TLS over TCP resumes sessions without 0-RTT: leave early_data out"
+            yield ("populations", name, "tls", "early_data"), message, hint
         if served.isdisjoint(served if at is None else {at.brokers}):
             continue
         if getattr(population, "link", None) is not None:
@@ -442,6 +448,33 @@ def check_quic(scenario: Scenario) -> Iterator[Finding]:
         for key in wrong:
             message = f"found {key} and a target over QUIC, allowed are certificates and TLS 1.3"
             yield ("populations", name, "tls", key), message, "leave it out, or use mqtts://"
+
+
+def _has_only_quic(scenario: Scenario, population: Population) -> bool:
+    """Returns True for clients of MQTT all of whose targets have QUIC."""
+    groups = [*scenario.topology.brokers] + [TARGET] * bool(scenario.target)
+    own = groups if population.attached_to is None else [population.attached_to.brokers]
+    brokers = scenario.topology.brokers
+    return isinstance(population, MqttClients) and all(
+        all(target.quic for target in scenario.target)
+        if name == TARGET
+        else name in brokers and brokers[name].serves_quic
+        for name in own
+    )
+
+
+def _check_migrations(scenario: Scenario) -> Iterator[Finding]:
+    """Yields migrations of clients without QUIC."""
+    for n, stage in enumerate(scenario.stages):
+        for m, change in enumerate(stage.changes):
+            population = scenario.populations.get(split_member(change.population)[0])
+            if change.migrate is None or population is None:
+                continue
+            if not _has_only_quic(scenario, population):
+                place = ("stages", n, stage.verb, "changes", m, "migrate")
+                found = f"migrate of {change.population}, whose targets have TCP"
+                message = f"found {found}, allowed are clients of MQTT over quic://"
+                yield place, message, "a connection of TCP ends when its address changes"
 
 
 def check_fleet(scenario: Scenario) -> Iterator[Finding]:

@@ -39,12 +39,12 @@ def check_change_keys(path: Path, change: object) -> Iterator[Finding]:
     """Yields the problems of a change as the file has it."""
     if not isinstance(change, dict):
         return
-    kinds = [key for key in ("add", "remove", "rate") if key in change]
+    kinds = [key for key in ("add", "remove", "migrate", "rate") if key in change]
     if len(kinds) != 1:
-        found = " and ".join(kinds) or "neither add nor remove nor rate"
-        yield path, f"found {found}, needed is one of add, remove and rate", None
+        found = " and ".join(kinds) or "none of them"
+        yield path, f"found {found}, needed is one of add, remove, migrate and rate", None
     elif "over" in change and kinds == ["rate"]:
-        message = "found over with rate, allowed is over with add or remove"
+        message = "found over with rate, allowed is over with add, remove or migrate"
         hint = "a rate changes at once; write several changes for several steps"
         yield (*path, "over"), message, hint
 
@@ -63,7 +63,7 @@ def check_changes(scenario: Scenario) -> Iterator[Finding]:
         path = ("stages", n, stage.verb, "changes")
         for m, change in sorted(enumerate(stage.changes), key=lambda entry: entry[1].at):
             if isinstance(stage.step, Hold) and change.rate is not None:
-                message = "found rate in a hold stage, allowed are add and remove"
+                message = "found rate in a hold stage, allowed are add, remove and migrate"
                 yield (*path, m, "rate"), message, "rates change in publish stages"
             yield from _check_time((*path, m), stage.step, change)
             if set(meant_by(planned.shares, change.population)) <= set(chosen):
@@ -128,8 +128,7 @@ def _check_takes_part(path: Path, change: Change) -> Iterator[Finding]:
 
 def _check_clients(path: Path, change: Change, planned: PlannedClients) -> Iterator[Finding]:
     """Follows the number of active clients."""
-    names, key = meant_by(planned.shares, change.population), "add" if change.add else "remove"
-    amount = change.add if change.add is not None else change.remove
+    names, (key, amount) = meant_by(planned.shares, change.population), change.of_clients
     if amount is None:
         return
     if isinstance(amount, int) and len(names) > 1:

@@ -2,12 +2,15 @@
 //! connections, drives the connections and has their timers, and reports news by the index of the
 //! client.
 
+mod early;
 #[cfg(test)]
 mod link;
+mod migration;
 #[cfg(test)]
 mod tests;
 
 use std::io::{self, ErrorKind};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use plan::{Reason, SECOND_NS};
@@ -16,6 +19,8 @@ use quinn_proto::{
     EndpointEvent, Event, ReadError, StreamEvent, StreamId, Transmit, VarInt, WriteError,
 };
 
+use self::early::EarlyData;
+use self::migration::Migration;
 use super::reasons;
 use super::security::QuicIdentity;
 use super::sockets::{Datagram, DatagramSockets, SOCKETS_PER_SOURCE, SocketIndex};
@@ -58,6 +63,10 @@ struct Held {
     /// Index of the client's events.
     client: usize,
     socket: SocketIndex,
+    /// The source of the socket, and its number among those of the source.
+    place: (Option<IpAddr>, u32),
+    migration: Migration,
+    early: EarlyData,
     end: Option<ConnectionError>,
     /// Error of the socket in the handshake.
     unsent: Option<Reason>,
@@ -124,11 +133,14 @@ impl Hub {
         let QuicIdentity { config, name } = identity;
         let opened = self.endpoint.connect(now, config, route.target, &name);
         let (handle, connection) = opened.map_err(|_| Reason::QuicFailed)?;
-        let held = Held {
+        let mut held = Held {
             connection,
             stream: None,
             client: client as usize,
             socket,
+            place: (route.source, turn),
+            migration: Migration::Settled,
+            early: EarlyData::None,
             end: None,
             unsent: None,
             life: StreamState::Used,
@@ -141,8 +153,14 @@ impl Hub {
             self.connections.resize_with(handle.0 + 1, || None);
             self.wheel.reach(handle.0 + 1);
         }
+        let is_early = held.begin_early();
         self.connections[handle.0] = Some(Box::new(held));
-        self.drive(handle);
+        if is_early {
+            // The offer of the session goes with the first bytes of the client.
+            self.list(handle);
+        } else {
+            self.drive(handle);
+        }
         Ok(handle)
     }
 
@@ -257,8 +275,12 @@ impl Hub {
         if let Some(lost) = held.lost(connecting) {
             return Err(Halt::Lost(lost));
         }
+        if held.resends() {
+            return Err(Halt::Later);
+        }
         match held.connection.send_stream(id).write(bytes) {
             Ok(count) => {
+                held.note_written(&bytes[..count]);
                 self.drive(handle);
                 Ok(count)
             }
@@ -273,8 +295,10 @@ impl Hub {
     pub fn finish(&mut self, handle: ConnectionHandle) {
         let Some(held) = self.held_mut(handle) else { return };
         let Some(id) = held.stream else { return };
-        // A stream that the peer has stopped needs no end.
-        if held.life == StreamState::Used && held.connection.send_stream(id).finish().is_ok() {
+        // A stream that the peer has stopped needs no end, and rejected bytes go before the end.
+        if held.life == StreamState::Used
+            && (held.resends() || held.connection.send_stream(id).finish().is_ok())
+        {
             held.life = StreamState::Finished;
         }
     }
@@ -359,6 +383,7 @@ impl Hub {
                 Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                     let Some(held) = connections[handle.0].as_deref_mut() else { return };
                     held.connection.handle_event(event);
+                    held.note_arrival(socket);
                     if !std::mem::replace(&mut held.is_listed, true) {
                         moved.push(handle);
                     }
@@ -507,8 +532,13 @@ impl Held {
     /// Notes an event of the connection.
     fn note(&mut self, event: Event) {
         match event {
-            Event::Connected | Event::Stream(StreamEvent::Available { dir: Dir::Bi }) => {
+            Event::Connected => {
+                self.end_early();
                 self.open_stream();
+            }
+            Event::Stream(StreamEvent::Available { dir: Dir::Bi }) => {
+                self.open_stream();
+                self.resend_early();
             }
             Event::ConnectionLost { reason } => {
                 self.end = Some(reason);
@@ -516,7 +546,10 @@ impl Held {
                 self.writable = true;
             }
             Event::Stream(StreamEvent::Readable { .. }) => self.readable = true,
-            Event::Stream(StreamEvent::Writable { .. }) => self.writable = true,
+            Event::Stream(StreamEvent::Writable { .. }) => {
+                self.resend_early();
+                self.writable = true;
+            }
             Event::Stream(StreamEvent::Finished { .. } | StreamEvent::Stopped { .. }) => {
                 self.is_delivered = true;
             }
@@ -524,14 +557,6 @@ impl Held {
             | Event::HandshakeDataReady
             | Event::DatagramReceived
             | Event::DatagramsUnblocked => {}
-        }
-    }
-
-    /// Opens the stream, as soon as the peer allows one.
-    fn open_stream(&mut self) {
-        if self.stream.is_none() {
-            self.stream = self.connection.streams().open(Dir::Bi);
-            self.writable |= self.stream.is_some();
         }
     }
 

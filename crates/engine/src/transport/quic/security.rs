@@ -95,6 +95,8 @@ struct OwnSettings {
     certificates: Option<OwnCertificates>,
     /// Share of the connections that offer a session.
     resume: f64,
+    /// Connections that offer a session send their first bytes in 0-RTT.
+    early_data: bool,
     /// By local index of the client.
     clients: Vec<OnceCell<ClientSettings>>,
 }
@@ -154,7 +156,7 @@ impl Quic {
         };
         let own = (certificates.is_some() || tls.resume > 0.0).then(|| {
             let clients = (0..share).map(|_| OnceCell::new()).collect();
-            OwnSettings { certificates, resume: tls.resume, clients }
+            OwnSettings { certificates, resume: tls.resume, early_data: tls.early_data, clients }
         });
         Ok(Some(Self {
             shared: config(settings.clone(), &transport)?,
@@ -180,11 +182,15 @@ impl Quic {
         Some(QuicIdentity { config, name: own.unwrap_or(Cow::from(host)) })
     }
 
-    /// End of the handshake of a client's last connection, which has ended well.
-    pub fn handshake_end(&self, local: u32) -> HandshakeEnd {
+    /// End of the handshake of a client's last connection, which has ended well. `early_accepted`:
+    /// what the broker has done with data in 0-RTT.
+    pub fn handshake_end(&self, local: u32, early_accepted: Option<bool>) -> HandshakeEnd {
         let client = self.own.as_ref().and_then(|own| own.clients[local as usize].get());
         let ticket = client.and_then(|client| client.ticket.as_ref());
-        ticket.map_or(HandshakeEnd::Full, |ticket| ticket.end())
+        match ticket.map_or(HandshakeEnd::Full, |ticket| ticket.end()) {
+            HandshakeEnd::Resumed if early_accepted == Some(true) => HandshakeEnd::Early,
+            end => end,
+        }
     }
 }
 
@@ -219,6 +225,7 @@ impl OwnSettings {
         if let Some(ticket) = &ticket {
             settings.dangerous().set_certificate_verifier(ticket.clone());
             settings.resumption = Resumption::store(ticket.clone());
+            settings.enable_early_data = self.early_data;
         }
         Ok(ClientSettings { config: config(settings, &quic.transport)?, ticket })
     }

@@ -15,6 +15,8 @@ pub enum HandshakeEnd {
     Refused,
     /// The broker has resumed a session.
     Resumed,
+    /// The broker has resumed a session, and accepted data in 0-RTT.
+    Early,
 }
 
 impl HandshakeEnd {
@@ -22,9 +24,10 @@ impl HandshakeEnd {
     pub const fn count(self, counters: &mut Counters) {
         match self {
             Self::Full | Self::Refused => counters.tls_full_total += 1,
-            Self::Resumed => counters.tls_resumed_total += 1,
+            Self::Resumed | Self::Early => counters.tls_resumed_total += 1,
         }
         counters.tls_resume_refused_total += matches!(self, Self::Refused) as u64;
+        counters.tls_early_accepted_total += matches!(self, Self::Early) as u64;
     }
 
     /// Connect times of connections with a handshake like this one.
@@ -32,6 +35,7 @@ impl HandshakeEnd {
         match self {
             Self::Full | Self::Refused => &mut tally.connect_time_tls_full,
             Self::Resumed => &mut tally.connect_time_tls_resumed,
+            Self::Early => &mut tally.connect_time_tls_early,
         }
     }
 }
@@ -111,7 +115,7 @@ impl Stream {
         match self.channel() {
             Channel::Plain(_) => false,
             Channel::Tls(tls) => tls.stream.ssl().is_init_finished(),
-            Channel::Quic(quic) => quic.handshake().is_ok(),
+            Channel::Quic(quic) => quic.is_secure(),
             Channel::Simulated(connection) => connection.is_secure(),
         }
     }

@@ -109,6 +109,51 @@ fn each_byte_arrives_once_and_in_order_over_a_link_that_loses_and_reorders() {
 }
 
 #[test]
+fn connections_migrate_under_way_without_a_byte_lost_or_doubled() {
+    let keys = Keys::new();
+    let quic = quic(keys.settings());
+    for_each_seed(0..20, |seed| {
+        let mut world = world(seed, BAD, Behaviour::Echo, &keys);
+        let handle = open(&mut world, &quic, 0);
+        assert!(!world.hub.migrate(handle), "the handshake is not confirmed");
+        let bytes: Vec<u8> = (0..BYTES).map(|at| (at * 7 + at / 251) as u8).collect();
+        let (mut sent, mut received) = (0, Vec::new());
+        let (mut made, mut followed) = (0, 0);
+        let is_done = world.until(|world| {
+            if let Ok(count) = world.hub.write(handle, &bytes[sent..], false) {
+                sent += count;
+            }
+            read(world, handle, &mut received);
+            followed += usize::from(world.hub.takes_followed(handle));
+            if made < 3 && made == followed && received.len() >= made * BYTES / 4 {
+                made += usize::from(world.hub.migrate(handle));
+            }
+            received.len() >= BYTES
+        });
+        assert!(is_done, "{sent} sent, {} received", received.len());
+        assert!(received == bytes);
+        assert!(made == 3 && followed + usize::from(world.hub.is_migrating(handle)) == 3);
+        let link = world.link.borrow();
+        assert!(link.sent[..4].iter().all(|&sent| sent > 0) && link.sent[4..] == [0; 4]);
+    });
+}
+
+#[test]
+fn a_port_that_leads_nowhere_is_not_followed() {
+    let keys = Keys::new();
+    let quic = quic(keys.settings());
+    let mut world = world(1, GOOD, Behaviour::Echo, &keys);
+    let handle = open(&mut world, &quic, 0);
+    assert!(world.until(|world| world.hub.migrate(handle)));
+    world.until(|world| world.hub.takes_followed(handle));
+    assert!(!world.hub.is_migrating(handle));
+    world.link.borrow_mut().cut = Some(2);
+    assert!(world.hub.migrate(handle));
+    assert!(!world.until(|world| world.hub.takes_followed(handle)));
+    assert!(world.hub.is_migrating(handle));
+}
+
+#[test]
 fn a_lost_datagram_delays_its_own_stream_and_no_other_on_the_same_hub() {
     let keys = Keys::new();
     let quic = quic(keys.settings());
@@ -259,7 +304,7 @@ fn an_abort_closes_with_a_code_and_a_silent_client_sends_nothing() {
 fn visit(world: &mut World, quic: &Quic) -> HandshakeEnd {
     let handle = open(world, quic, 0);
     assert!(world.until(|world| world.hub.handshake(handle).is_ok()));
-    let end = quic.handshake_end(0);
+    let end = quic.handshake_end(0, world.hub.early_accepted(handle));
     let mut echo = Vec::new();
     world.hub.write(handle, b"x", false).unwrap();
     assert!(world.until(|world| {
@@ -300,4 +345,67 @@ fn a_client_that_resumes_offers_its_last_session_once_and_the_server_decides() {
     assert_eq!(visit(&mut world, &quic), Full);
     let mut world = World::new(2, GOOD, Behaviour::Echo, (server(), 0));
     assert_eq!([(); 2].map(|()| visit(&mut world, &quic)), [Refused, Resumed]);
+}
+
+/// Sends a message in the first flight of a new connection of client 0, and leaves once the echo of
+/// two messages is back. Returns the end of the handshake, what the server did with the first
+/// message, and the round trips up to its echo.
+fn early_visit(world: &mut World, quic: &Quic) -> (HandshakeEnd, Option<bool>, u64) {
+    let since_ns = world.link.borrow().now_ns;
+    let handle = open(world, quic, 0);
+    let is_early = world.hub.handshake(handle).is_ok();
+    assert!(!is_early || !world.hub.is_secure(handle));
+    let mut echo = Vec::new();
+    let mut is_written = false;
+    assert!(world.until(|world| {
+        if !is_written && world.hub.handshake(handle).is_ok() {
+            assert_eq!(world.hub.write(handle, b"first", true), Ok(5));
+            is_written = true;
+        }
+        read(world, handle, &mut echo);
+        !echo.is_empty()
+    }));
+    let took_ns = world.link.borrow().now_ns - since_ns;
+    assert!(world.hub.is_secure(handle));
+    assert_eq!(is_early, world.hub.early_accepted(handle).is_some());
+    world.hub.write(handle, b"second", false).unwrap();
+    world.hub.finish(handle);
+    let end = quic.handshake_end(0, world.hub.early_accepted(handle));
+    let accepted = world.hub.early_accepted(handle);
+    assert!(world.until(|world| {
+        read(world, handle, &mut echo);
+        echo.len() >= b"firstsecond".len()
+    }));
+    assert_eq!(echo, b"firstsecond");
+    world.hub.release(handle);
+    assert!(world.until(|world| !world.hub.lingers()));
+    (end, accepted, took_ns / 2_000_000)
+}
+
+#[test]
+fn first_bytes_in_0_rtt_arrive_once_whatever_the_server_does_with_them() {
+    use HandshakeEnd::{Early, Full, Refused, Resumed};
+    let keys = Keys::new();
+    let issued = keys.issue();
+    let server = || {
+        let mut server = tls(&issued.certificate_pem(), &issued.key_pem(), "mqtt");
+        server.max_early_data_size = u32::MAX;
+        server
+    };
+    let quic = |early_data| quic(PlannedTls { resume: 1.0, early_data, ..keys.settings() });
+    let accepting = server();
+    let visits = |quic: &Quic, server: &rustls::ServerConfig, count| -> Vec<_> {
+        let mut world = World::new(1, GOOD, Behaviour::Echo, (server.clone(), 0));
+        (0..count).map(|_| early_visit(&mut world, quic)).collect()
+    };
+    let client = quic(true);
+    let early = (Early, Some(true), 1);
+    assert_eq!(visits(&client, &accepting, 3), [(Full, None, 2), early, early]);
+    // A server with the same sessions that takes no data in 0-RTT, and one without the sessions.
+    let mut rejecting = accepting.clone();
+    rejecting.max_early_data_size = 0;
+    assert_eq!(visits(&client, &rejecting, 1), [(Resumed, Some(false), 2)]);
+    assert_eq!(visits(&client, &accepting, 1), [(Resumed, None, 2)]);
+    assert_eq!(visits(&client, &server(), 1), [(Refused, Some(false), 2)]);
+    assert_eq!(visits(&quic(false), &accepting, 2), [(Full, None, 2), (Resumed, None, 2)]);
 }

@@ -562,11 +562,14 @@ class Described(GenerateJsonSchema):
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """Returns the docstrings of a model's fields, also of those that it inherits, by name."""
+    """Returns the docstrings of a model's fields, also of those that it inherits, by name. A field
+    with a description has it in place of a docstring."""
     found: dict[str, str] = {}
     for base in reversed(model.__mro__):
         found |= _docstrings(sys.modules[base.__module__]).get(base.__qualname__, {})
-    return {name: text for name, text in found.items() if name in model.model_fields}
+    fields = model.model_fields
+    found |= {name: field.description for name, field in fields.items() if field.description}
+    return {name: text for name, text in found.items() if name in fields}
 
 
 @cache

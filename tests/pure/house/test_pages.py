@@ -142,6 +142,13 @@ def test_each_exit_code_is_on_the_pages_that_list_them() -> None:
     assert {*map(int, re.findall(r"\b\d+\b", sentence[0]))} == codes
 
 
+def test_each_key_of_a_scenario_has_words_on_its_page() -> None:
+    rows = (DOCS / "reference" / "scenario.md").read_text().splitlines()
+    keys = [row for row in rows if row.startswith("| `")]
+    assert len(keys) > 300
+    assert not [row for row in keys if row.endswith("|  |")]
+
+
 def test_limits_deny_no_key_of_a_scenario() -> None:
     protocols = text_of("reference/limits.md").partition("## Platforms")[0]
     rows = re.findall(r"^\| [^|]+\|[^|]+\|([^|]+)\|$", protocols, re.M)

@@ -155,6 +155,6 @@ def test_limits_deny_no_key_of_a_scenario() -> None:
     rows.append(text_of("how-to/mqtt5.md").partition("## Not played")[2])
     denied = " ".join(rows).lower()
     keys = {*re.findall(r"^\| `(\w+_\w+)` \|", text_of("reference/scenario.md"), re.M)}
-    assert "mqtt-sn" in denied and "early data" in denied
+    assert "mqtt-sn" in denied and "0-rtt over tcp" in denied
     assert "retain_as_published" in keys
     assert [key for key in sorted(keys) if key.replace("_", " ") in denied] == []

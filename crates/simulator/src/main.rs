@@ -19,6 +19,7 @@ mod nats;
 mod network;
 mod output;
 mod peer;
+mod repeats;
 mod scenes;
 mod scram;
 mod socket;

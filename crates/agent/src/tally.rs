@@ -2,11 +2,11 @@
 //! loop.
 
 mod addresses;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use nix::sys::resource::{UsageWho, getrusage};
 use plan::{
     AnswerCounters, EngineLoad, FlowCounters, FlowSnapshot, Histogram, PopulationSnapshot,
     Snapshot, Stamp, TargetSnapshot,
@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::clock;
 use crate::ledger::Delivery;
 pub use addresses::AddressCounts;
+use usage::UsageMeter;
 
 /// Sender of a receiver without a flow: the index of no population.
 const NOBODY: u16 = u16::MAX;
@@ -46,8 +47,8 @@ pub struct Tally {
     /// Answers to each population that were expected in this stage and had not arrived, at the last
     /// snapshot.
     unanswered_before: Vec<i64>,
-    cpu_before_ns: u64,
-    run_delay_before_ns: u64,
+    /// `None` in virtual time, in which other runs use the process too.
+    usage: Option<UsageMeter>,
     sequence: u64,
     from_ns: u64,
 }
@@ -90,11 +91,15 @@ impl Tally {
             held_since_ns: None,
             held_ns: 0,
             unanswered_before: vec![0; populations],
-            cpu_before_ns: 0,
-            run_delay_before_ns: 0,
+            usage: Some(UsageMeter::default()),
             sequence: 0,
             from_ns: now_ns,
         }
+    }
+
+    /// Leaves the use of the machine by this process out of snapshots.
+    pub const fn ignore_usage(&mut self) {
+        self.usage = None;
     }
 
     /// Counts the deliveries of each client of this agent, `clients` in all.
@@ -202,7 +207,7 @@ impl Tally {
         for (population, before) in self.populations.iter().zip(&mut self.unanswered_before) {
             *before += unanswered(&population.answers);
         }
-        let cpu_ns = cpu_ns();
+        let usage = self.usage.as_mut().map(UsageMeter::take).unwrap_or_default();
         self.hold(moment.now_ns, self.held_since_ns.is_some());
         let snapshot = Snapshot {
             agent: moment.agent,
@@ -218,9 +223,9 @@ impl Tally {
             stalls: Vec::new(),
             engine: EngineLoad {
                 busy_ns: std::mem::take(&mut self.busy_ns),
-                cpu_ns: cpu_ns - self.cpu_before_ns,
-                run_delay_ns: self.take_run_delay(),
-                rss_bytes: rss_bytes(),
+                cpu_ns: usage.cpu_ns,
+                run_delay_ns: usage.run_delay_ns,
+                rss_bytes: usage.rss_bytes,
                 lateness: std::mem::take(&mut self.lateness),
                 blocked: std::mem::take(&mut self.blocked),
                 ledger_pairs: moment.ledger_pairs,
@@ -229,7 +234,6 @@ impl Tally {
             },
             clock: clock::take_state(),
         };
-        self.cpu_before_ns = cpu_ns;
         self.sequence += 1;
         self.from_ns = moment.now_ns;
         snapshot
@@ -243,14 +247,6 @@ impl Tally {
         };
         let next = self.populations.iter().map(carried).collect();
         std::mem::replace(&mut self.populations, next)
-    }
-
-    /// Run delay since the last snapshot.
-    fn take_run_delay(&mut self) -> Option<u64> {
-        let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-        let total_ns = parse_run_delay(&text)?;
-        let before_ns = std::mem::replace(&mut self.run_delay_before_ns, total_ns);
-        Some(total_ns.saturating_sub(before_ns))
     }
 
     /// Snapshots made.
@@ -464,34 +460,6 @@ pub fn is_received(counters: &mut FlowCounters, delivery: Delivery, counts_loss:
 /// Answers that are expected and have not arrived.
 const fn unanswered(answers: &AnswerCounters) -> i64 {
     answers.answers_expected_total - answers.answered_total
-}
-
-fn cpu_ns() -> u64 {
-    getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| {
-        let (user, system) = (usage.user_time(), usage.system_time());
-        let micros = |time: nix::sys::time::TimeVal| {
-            time.tv_sec().unsigned_abs() * 1_000_000 + time.tv_usec().unsigned_abs()
-        };
-        (micros(user) + micros(system)) * 1000
-    })
-}
-
-/// The time that a thread could run and had no processor: the second of three numbers, which are
-/// all 0 where the kernel does not count.
-fn parse_run_delay(schedstat: &str) -> Option<u64> {
-    let numbers: Vec<u64> = schedstat.split_whitespace().map_while(|n| n.parse().ok()).collect();
-    match numbers[..] {
-        [on_cpu_ns, delay_ns, _] if on_cpu_ns > 0 => Some(delay_ns),
-        _ => None,
-    }
-}
-
-/// Resident memory of this process: field 2 of `/proc/self/statm`, in pages.
-fn rss_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split(' ').nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
-    let page_bytes = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
-    pages * page_bytes.ok().flatten().map_or(4096, i64::unsigned_abs)
 }
 
 #[cfg(test)]

@@ -102,7 +102,10 @@ impl Context {
         if setup.plan.populations.iter().any(Population::compares_clients) {
             tally.count_deliveries_of(setup.clients());
         }
-        let apart = host.has_threads();
+        let is_real = host.is_real();
+        if !is_real {
+            tally.ignore_usage();
+        }
         let agent = u64::from(setup.shard.index());
         let seed = Random::new(setup.plan.seed, FRAMING).of(agent).bits();
         Self {
@@ -127,7 +130,7 @@ impl Context {
             gave_up: vec![0; populations],
             out: Vec::new(),
             scratch: Scratch::default(),
-            exchanges: Exchanges::new(apart),
+            exchanges: Exchanges::new(is_real),
             framing: Framing::new(seed),
             outboxes: Outboxes::default(),
             sparkplug: SparkplugClients::new(&setup),

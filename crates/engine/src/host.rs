@@ -86,8 +86,9 @@ impl Host {
         Ok((Self::Machine(machine), waker))
     }
 
-    /// Returns `true` if work beside the loop has threads of its own. Virtual time has none.
-    pub const fn has_threads(&self) -> bool {
+    /// Returns `true` for the real machine. Virtual time has no threads for work beside the loop,
+    /// and no process whose use of the machine counts.
+    pub const fn is_real(&self) -> bool {
         matches!(self, Self::Machine(_))
     }
 

@@ -61,6 +61,16 @@ impl Case {
         self.exclusions.iter().any(|exclusion| exclusion.2 == population)
     }
 
+    /// Returns `true` if the clients of a population handle all that they read before they say
+    /// that they leave. A slow reader leaves with packets that it has taken from the socket only.
+    /// Other protocols than MQTT end without a word, or with an answer: their clients with a link
+    /// discard what they read while their last bytes pass the link.
+    pub fn handles_all(&self, population: usize) -> bool {
+        let own = &self.plan.populations[population];
+        let says_goodbye = own.mqtt().is_some() || own.link.is_empty();
+        self.climate == Climate::Fair && own.read_rate_per_s.is_none() && says_goodbye
+    }
+
     /// Returns `true` if all clients of a population stay, and stay subscribed, from its connect
     /// stage on.
     pub fn is_static(&self, population: usize) -> bool {

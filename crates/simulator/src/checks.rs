@@ -266,9 +266,7 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
         let (least, most) = (least - crossing(&as_published), most + crossing(&kept));
         let what = format!("flow {from} to {to}: {flow:?}, {least} to {most} read");
         assert!(flow.received_total <= most, "{what}");
-        // A slow reader leaves with messages that it has taken from the socket only.
-        let is_slow = receiver.read_rate_per_s.is_some();
-        if run.case.climate == Climate::Fair && !is_slow {
+        if run.case.handles_all(to) {
             assert!((least..=most).contains(&flow.received_total), "{what}");
         }
         let is_brief = receiver.lifetime.is_some() || receiver.flapping.is_some();
@@ -357,7 +355,8 @@ fn the_wire_agrees(run: &Run, totals: &Totals) {
     for agent in 0..run.case.agents as usize {
         let waits = network.waits_total(agent);
         let packets = network.wire.packets_sent + network.wire.packets_received;
-        let most = 20_000 * seconds + 20 * packets;
+        // A server that sends each byte by itself wakes its client for each.
+        let most = 20_000 * seconds + 20 * packets + network.pieces_total;
         assert!(waits <= most, "{waits} waits in {seconds} s with {packets} packets");
     }
 }

@@ -19,6 +19,7 @@ mod nats;
 mod network;
 mod output;
 mod peer;
+mod repeats;
 mod scenes;
 mod scram;
 mod socket;
@@ -51,8 +52,11 @@ const SEEDS: u64 = 2_000;
 /// about groups of clients that share their sessions; and about answers that wait for room while a
 /// client leaves. The simulated socket forgot that a write waited for room (407106). Its server of
 /// QUIC ignored a connection whose first datagram had waited for room (1799). Clients of AMQP were
-/// drawn at a target over QUIC (2873).
-const FOUND: [(u64, usize); 18] = [
+/// drawn at a target over QUIC (2873). Agents gave one recorded topic different numbers (1997,
+/// 3030, 7682). The checks expected of clients with a link to handle what they read while they left
+/// (2199, 4314, 4501, 6242), and of a server that sends each byte by itself to wake its client
+/// seldom (6253).
+const FOUND: [(u64, usize); 26] = [
     (20149, 10),
     (45876, 10),
     (4693, 10),
@@ -71,6 +75,14 @@ const FOUND: [(u64, usize); 18] = [
     (514568, 14),
     (2873, 23),
     (1799, 20),
+    (1997, 23),
+    (3030, 23),
+    (7682, 23),
+    (2199, 23),
+    (4314, 23),
+    (4501, 23),
+    (6242, 23),
+    (6253, 23),
 ];
 /// Every kind of trouble that so many seeds surely reach.
 const TROUBLE: [&str; 75] = [

@@ -34,6 +34,8 @@ pub struct Network {
     pub wire: WireRecord,
     /// Most bytes that an agent has read between two waits.
     pub read_most: usize,
+    /// Pieces of bytes that have arrived at clients.
+    pub pieces_total: u64,
     /// Connections over QUIC.
     pub quic: QuicSide,
     rng: Rng,
@@ -128,6 +130,7 @@ impl Network {
             peer,
             wire: WireRecord::default(),
             read_most: 0,
+            pieces_total: 0,
             rng: Rng::new(seed),
             events: BinaryHeap::new(),
             scheduled_total: 0,
@@ -482,7 +485,10 @@ impl Network {
         let room = connection.receive_max.saturating_sub(connection.receive.len());
         let piece = if self.rng.chance(20) { 1 + self.rng.below(200) } else { usize::MAX };
         match connection.down.pop(room.min(piece)) {
-            Some(Arrival::Bytes(bytes)) => connection.receive.extend(bytes),
+            Some(Arrival::Bytes(bytes)) => {
+                connection.receive.extend(bytes);
+                self.pieces_total += 1;
+            }
             Some(Arrival::End) => connection.ended = true,
             None if connection.down.items.is_empty() => return,
             // A client that has no room asks for more when it reads.

@@ -74,8 +74,6 @@ pub struct WireRecord {
     pub bytes_sent: u64,
     /// Bytes that clients have read.
     pub bytes_received: u64,
-    /// DISCONNECTs that were written in full.
-    pub goodbyes: u64,
     /// Waits of all agents.
     pub turns_total: u64,
     /// The turn and the intended instant of each message that its client wrote first in a turn.
@@ -97,6 +95,8 @@ struct WireWay {
     version: Version,
     /// It is no MQTT any more.
     is_broken: bool,
+    /// A DISCONNECT was written in full.
+    has_left: bool,
 }
 
 impl WireRecord {
@@ -128,6 +128,7 @@ impl WireRecord {
         }
         self.bytes_sent += bytes.len() as u64;
         let mut way = self.ways.remove(&(connection, true)).unwrap_or_default();
+        let mut leaves = false;
         way.take(bytes, |packet, _| {
             self.packets_sent += 1;
             match packet {
@@ -163,11 +164,10 @@ impl WireRecord {
                     let requests = self.requests.entry(connection).or_default();
                     requests.unsubscribe(unsubscribe.filters());
                 }
-                packet => {
-                    self.goodbyes += u64::from(packet.packet_type() == PacketType::Disconnect);
-                }
+                packet => leaves |= packet.packet_type() == PacketType::Disconnect,
             }
         });
+        way.has_left |= leaves;
         self.ways.insert((connection, true), way);
     }
 
@@ -197,11 +197,16 @@ impl WireRecord {
         let bytes = &bytes[..];
         self.bytes_received += bytes.len() as u64;
         let mut way = self.ways.remove(&(connection, false)).unwrap_or_default();
-        way.version = self.ways.get(&(connection, true)).map_or(way.version, |up| up.version);
-        let version = way.version;
+        let up = self.ways.get(&(connection, true));
+        way.version = up.map_or(way.version, |up| up.version);
+        let (version, has_left) = (way.version, up.is_some_and(|up| up.has_left));
         let most = self.maxima.get(&connection).copied().unwrap_or(usize::MAX);
         way.take(bytes, |packet, len| {
             self.packets_received += 1;
+            // A client discards what it reads after its DISCONNECT.
+            if has_left {
+                return;
+            }
             if len > most {
                 *self.large.entry(client).or_default() += 1;
             }

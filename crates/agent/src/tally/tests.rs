@@ -1,7 +1,7 @@
 use plan::{FlowCounters, FlowSnapshot};
 use proptest::prelude::*;
 
-use super::{Flows, parse_run_delay};
+use super::Flows;
 
 /// A flow for every pair of populations, in one square: the reference.
 struct Square {
@@ -130,11 +130,4 @@ fn only_flows_that_count_exist() {
     assert_eq!(flows.list.len(), 1);
     assert_eq!(flows.take()[0].counters.received_total, 2);
     assert!(flows.take().is_empty());
-}
-
-#[test]
-fn a_run_delay_is_the_second_number_and_unknown_where_nothing_is_counted() {
-    assert_eq!(parse_run_delay("7000000 250000 12\n"), Some(250_000));
-    assert_eq!(parse_run_delay("0 0 0\n"), None);
-    assert_eq!(parse_run_delay(""), None);
 }

@@ -2,6 +2,8 @@
 //! recorded client. Client `c` plays recorded client `c % clients`. So more clients are more of the
 //! same kind, at the same rate each. A file has at most [`Recorded::MESSAGES_MAX`] messages.
 
+use std::collections::HashMap;
+
 use data_encoding::{BASE64, DecodeError};
 use serde::{Deserialize, Serialize};
 
@@ -323,7 +325,7 @@ pub struct RecordedBuilder {
     has_payloads: bool,
     payloads: Vec<u8>,
     ends: Vec<usize>,
-    numbers: std::collections::HashMap<Box<str>, u32>,
+    numbers: HashMap<Box<str>, u32>,
 }
 
 impl RecordedBuilder {
@@ -352,7 +354,7 @@ impl RecordedBuilder {
             has_payloads: recording.content != RecordedContent::Sizes,
             payloads: Vec::new(),
             ends: Vec::new(),
-            numbers: std::collections::HashMap::new(),
+            numbers: HashMap::new(),
         }
     }
 
@@ -454,20 +456,21 @@ impl Recorded {
     /// Adds the messages of the next recorded client.
     fn add(&mut self, client: u32, own: &[(u32, u32, Message)]) -> Result<(), RecordedError> {
         let (from, first) = (self.messages.len() as u32, self.topics.len());
-        let mut known: Vec<(u32, u32)> = own.iter().map(|&(_, topic, _)| (topic, 0)).collect();
-        known.sort_unstable();
-        known.dedup();
-        if known.len() > CLIENT_TOPICS_MAX {
-            return Err(RecordedError::Topics(client));
-        }
-        let topic = |&(template, _): &(u32, u32)| OwnTopic { template, start: 0, count: 0 };
-        self.topics.extend(known.iter().map(topic));
+        // In the order of their first messages: agents with other clients have the same numbers.
+        let mut variants = HashMap::new();
         for &(_, template, message) in own {
-            let variant = known.partition_point(|&(known, _)| known < template);
-            let topic = &mut self.topics[first + variant];
-            let message = Message { variant: variant as u32, sequence: topic.count, ..message };
+            let next = variants.len() as u32;
+            let variant = *variants.entry(template).or_insert(next);
+            if variant == next {
+                self.topics.push(OwnTopic { template, start: 0, count: 0 });
+            }
+            let topic = &mut self.topics[first + variant as usize];
+            let message = Message { variant, sequence: topic.count, ..message };
             topic.count += 1;
             self.messages.push(message);
+        }
+        if variants.len() > CLIENT_TOPICS_MAX {
+            return Err(RecordedError::Topics(client));
         }
         let mut start = from;
         for topic in &mut self.topics[first..] {

@@ -188,7 +188,7 @@ pub fn check(run: &Run, totals: &Totals) {
         assert_eq!(flow.duplicate_total, 0, "{what}");
         let read = copies.get(&(from, to)).copied().unwrap_or(0);
         assert!(flow.copies_total <= read, "{what}, {read} copies read");
-        if run.case.climate == Climate::Fair && plan.populations[to].read_rate_per_s.is_none() {
+        if run.case.handles_all(to) {
             assert_eq!((flow.copies_total, flow.reordered_total), (read, 0), "{what}");
         }
     }

@@ -101,7 +101,8 @@ proptest! {
                 let n = 5 + u64::from(client);
                 for number in 0..part.messages_of(client) {
                     let topic = |of: &Recorded| {
-                        of.topic(n, of.variant(client, number)).unwrap().text(n, 0)
+                        let variant = of.variant(client, number);
+                        (variant, of.topic(n, variant).unwrap().text(n, 0))
                     };
                     prop_assert_eq!(topic(&part), topic(&whole));
                 }

@@ -17,6 +17,7 @@ from benches.cases import CASES, Case, Scale
 from benches.controller import CONTROLLER_CASES
 from benches.populations import POPULATION_CASES
 from benches.programs import ProgramError, Programs
+from benches.protocols import PROTOCOL_CASES
 from benches.table import Row
 from benches.variants import VARIANT_CASES
 
@@ -29,6 +30,7 @@ ALL_CASES = (
     *POPULATION_CASES,
     *AGENT_CASES,
     *CONTROLLER_CASES,
+    *PROTOCOL_CASES,
 )
 QUICK = Scale(seconds=2.0, blast_messages=5_000_000, blast_seconds=1.0)
 

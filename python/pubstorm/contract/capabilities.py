@@ -109,6 +109,9 @@ class Capabilities:
     """Longest topic, filter or identifier; None: any length."""
     login_bytes_max: int
     """Longest user name and password."""
+    session_bytes: int = 0
+    """Memory that the session of an idle client takes in its agent beyond one of MQTT, measured as
+    `amqp-state` and `nats-state` of the benches."""
 
 
 MQTT = Capabilities(
@@ -162,6 +165,7 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         names=SUBJECTS,
         text_bytes_max=U16_MAX,
         login_bytes_max=U16_MAX,
+        session_bytes=450,
     ),
     "kafka": Capabilities(
         title="Kafka",
@@ -194,6 +198,7 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         names=ROUTING,
         text_bytes_max=U16_MAX,
         login_bytes_max=U16_MAX,
+        session_bytes=520,
     ),
 }
 

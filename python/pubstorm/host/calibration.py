@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from pubstorm import __version__
 from pubstorm.contract import Value
+from pubstorm.contract.capabilities import Capabilities
 from pubstorm.contract.plan import (
     ConnectAction,
     DisconnectAction,
@@ -206,6 +207,11 @@ class Costs:
     """Time that QUIC adds to a packet of MQTT and its acknowledgement."""
     word: str
     """A remark for the user; empty if there is none."""
+
+    @staticmethod
+    def session(can: Capabilities) -> Cost:
+        """Returns the memory that a protocol adds to a client."""
+        return Cost(f"{can.title} of a client", can.session_bytes, "B", SHIPPED)
 
     def engines_bytes(self, engines: int) -> float:
         """Returns the memory of the agents of one host, without clients."""

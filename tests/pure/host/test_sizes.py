@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pubstorm.cli.describe import servers_in_words, sizes_in_words
+from pubstorm.contract.capabilities import CAPABILITIES, ProtocolName
 from pubstorm.contract.offered_load import Opening
 from pubstorm.contract.plan import Plan
 from pubstorm.host.calibration import SHIPPED, Calibration, CalibrationFigure, Costs
@@ -205,6 +206,17 @@ def test_quic_costs_other_memory_and_handshakes_than_tls_and_neither_ports_nor_f
     )
     assert any("handshake of QUIC" in line for line in quic.costs)
     assert not any("TLS" in line for line in quic.costs)
+
+
+@pytest.mark.parametrize("name", ["amqp", "nats"])
+def test_a_client_of_another_protocol_needs_more_memory_than_one_of_mqtt(
+    name: ProtocolName,
+) -> None:
+    mqtt, other = (sizes(plan_of(10_000, target=f"{each}://b")) for each in ("mqtt", name))
+    more = row(other, "memory").needed - row(mqtt, "memory").needed
+    assert more == 10_000 * CAPABILITIES[name].session_bytes > 0
+    for found, has in ((other, True), (mqtt, False)):
+        assert any(f"{name.upper()} of a client" in line for line in found.costs) is has
 
 
 def test_a_payload_of_text_is_as_long_as_it_is_when_sent() -> None:

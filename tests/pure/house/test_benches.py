@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benches import plans
+from benches import plans, protocols
 from pubstorm.contract.plan import Plan
+from pubstorm.plan import provisional_plan
+from pubstorm.scenario import parse_scenario
 
 DEVICES = plans.population(3, publications=[plans.publication(10.0, qos=1)])
 READERS = plans.population(2, first=20_000, filters=["bench/+/up"], qos=1)
@@ -24,6 +26,14 @@ def test_a_load_of_mqtt_is_a_plan() -> None:
 
 def test_a_publisher_of_zeromq_and_its_subscribers_are_a_plan() -> None:
     check(plans.plan(plans.sockets(5), STAGES, 5555))
+
+
+@pytest.mark.parametrize("protocol", protocols.FLOWS)
+def test_clients_of_each_protocol_are_a_plan_that_only_differs_in_it(protocol: str) -> None:
+    kind = {own: kind for own, kind, _ in protocols.BROKERS}.get(protocol, "rabbitmq")
+    text = protocols.Spoken(protocol, kind).text(7, "[connect, {publish: 2s}]")
+    (client,) = provisional_plan(parse_scenario(text, "bench.yaml")).populations
+    assert (client.protocol.kind, client.clients, client.publications[0].qos) == (protocol, 7, 1)
 
 
 @pytest.mark.parametrize("json", [False, True])

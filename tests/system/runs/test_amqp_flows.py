@@ -152,3 +152,49 @@ def test_no_verdict_passes_on_messages_of_amqp_whose_stamp_is_dropped(start: Run
     populations = run.result["populations"]
     assert populations["backend"]["unstamped_total"] == 2 * run.counts["stripped"] == 2 * SENT // 10
     assert (run.code, run.result["verdict"]["status"]) == (3, "invalid")
+
+
+ROUTED = """\
+topology:
+  brokers: {rabbit: {kind: rabbitmq}}
+  exchanges:
+    orders: {type: topic, arguments: {alternate-exchange: unrouted}}
+    unrouted: {type: topic}
+    dead: {type: topic}
+populations:
+  shop:
+    protocol: amqp
+    clients: 5
+    publications:
+      - {exchange: orders, key: "order.{n}", rate: 20/s, confirm: true}
+      - {exchange: orders, key: "other.{n}", rate: 20/s, confirm: true}
+  worker:
+    protocol: amqp
+    clients: 1
+    subscriptions:
+      - exchange: orders
+        key: order.#
+        queue: work
+        prefetch: 1
+        acknowledge: never
+        arguments: {x-message-ttl: 100, x-dead-letter-exchange: dead}
+  undertaker: {protocol: amqp, clients: 1, subscriptions: [{exchange: dead, key: order.#}]}
+  finder: {protocol: amqp, clients: 2, subscriptions: [{exchange: unrouted, key: other.#}]}
+flows:
+  - {from: "orders/order.{n}", of: shop, to: "dead/order.{n}", at: undertaker}
+  - {from: "orders/other.{n}", of: shop, to: "unrouted/other.{n}", at: finder}
+stages: [connect, {publish: 2s}]
+defaults: "off"
+thresholds: [shop.sent == 400, finder.lost == 0, undertaker.lost == 1, worker.lost == 199]
+"""
+
+
+@pytest.mark.slow("RabbitMQ starts")
+def test_messages_that_the_broker_routes_by_itself_are_flows_like_others(start: RunMaker) -> None:
+    run = start(ROUTED)
+    code = run.finish()
+    result = run.result()
+    assert passes(code, result), result["verdict"]
+    received = {flow["to"]: flow["received_total"] for flow in result["flows"]}
+    assert received == {"worker": 1, "undertaker": 199, "finder": 400}
+    assert all(each["foreign_total"] == 0 for each in result["populations"].values())

@@ -76,6 +76,7 @@ def clients_bytes(plan: Plan, costs: Costs) -> float:
         + sum(sockets(plan)) * costs.end.value
         + sum(secure) * costs.tls_client.value
         + quic * costs.quic_client.value
+        + sum(each.clients * costs.session(each.can).value for each in plan.populations)
         + _ledger_pairs(plan) * costs.pair.value
     )
 

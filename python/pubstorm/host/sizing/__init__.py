@@ -13,7 +13,7 @@ from pubstorm.contract.plan import (
     Plan,
 )
 from pubstorm.host.binaries import offered_load
-from pubstorm.host.calibration import Costs, least_seconds
+from pubstorm.host.calibration import Cost, Costs, least_seconds
 from pubstorm.host.preflight.engines import (
     PORTS_SHARE_EASY,
     clients_bytes,
@@ -202,9 +202,17 @@ def _memory(plan: Plan, costs: Costs, busy: Sequence[Moment]) -> tuple[float, st
     if any(target.quic for target in plan.targets):
         words = words.replace("each client", "each client over TCP")
         words += f", {costs.quic_client.value:,.0f} B for QUIC"
+    for cost in _sessions(plan, costs):
+        words += f", {cost.value:,.0f} B for {cost.what}"
     if in_links := links_bytes(plan):
         words += f", {bytes_text(in_links)} in links"
     return clients_bytes(plan, costs) + in_links + under_way * costs.buffer.value, words
+
+
+def _sessions(plan: Plan, costs: Costs) -> list[Cost]:
+    """Returns what the protocols of a plan add to a client, each protocol once."""
+    spoken = {each.can.title: each.can for each in plan.populations if each.can.session_bytes}
+    return [costs.session(can) for can in spoken.values()]
 
 
 def _has_tls(plan: Plan) -> bool:
@@ -238,6 +246,7 @@ def _figures(plan: Plan, costs: Costs) -> Iterator[str]:
     used += [costs.sent[1], costs.received[1]] if qos & {1, 2} else []
     used += [costs.ping] if any(each.keep_alive_s for each in plan.populations) else []
     used += [costs.tls_client, costs.handshake] if _has_tls(plan) else []
+    used += _sessions(plan, costs)
     if any(target.quic for target in plan.targets):
         used += [costs.quic_client, costs.quic_handshake, costs.quic_packet]
     for cost in used:

@@ -140,7 +140,7 @@ house: .venv/ready-dev ## Count and draw the structure; OF="a counter" lists, ST
 
 bench: .venv/ready ## Measure what the engine costs, as ratios against plain sockets
 	cargo build --locked --release $(PROGRAMS) -p pubstorm-baseline
-	@status=0; for part in bench publisher quic report seeding; do \
+	@status=0; for part in bench publisher ways report seeding; do \
 		$(BIN)/python -m benches.$$part || status=1; done; exit $$status
 
 scale: build ## Hold a million connections, then 1.5 and 2.4 million; CLIENTS=20000 holds so many

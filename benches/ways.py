@@ -1,29 +1,33 @@
-"""Compares clients over QUIC with clients under TLS 1.3 over TCP: `python -m benches.quic`.
+"""Compares ways to play the same load: `python -m benches.ways [TABLE ...]`. QUIC is beside TLS 1.3
+over TCP, resumed sessions of TLS beside full handshakes, and links beside none.
 
 Each figure is a difference of two runs of `pubstorm run`, of which the second has more clients, or
 lasts longer. What both have in common is in neither figure: the start of the agent, its timers and
-its snapshots. CPU is that of the agent, in user and kernel mode; memory is resident memory. QUIC is
-played against the embedded broker, TLS against mosquitto, because the embedded broker has no
-listener for TLS. The brokers are not in the figures, and run on the same processors.
+its snapshots. CPU is that of the agent, in user and kernel mode; memory is resident memory. QUIC
+and links are played against the embedded broker, TLS against mosquitto, because the embedded broker
+has no listener for TLS. The brokers are not in the figures, and run on the same processors.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benches import machine
 
-BROKERS: Mapping[str, Mapping[str, object]] = {
-    "QUIC": {"kind": "embedded", "transport": "quic"},
-    "TLS over TCP": {"kind": "mosquitto", "tls": "server"},
-}
+EMBEDDED = {"kind": "embedded"}
+TLS = {"kind": "mosquitto", "tls": "server"}
+ROUNDS = 3
+NEARLY_ALL = 0.99
+"""Part of a load that has to be played in its way: a broker may refuse a session now and then."""
 FEW, MANY = 200, 1000
 SHORT_S, LONG_S = 5, 15
 RUN_TIMEOUT_S = 300
@@ -50,6 +54,26 @@ class Compared:
     amount: Count
     """By which the difference is divided."""
     is_memory: bool = False
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to play loads."""
+
+    broker: Mapping[str, object]
+    keys: Mapping[str, object] = field(default_factory=dict)
+    """Keys of the population whose clients are compared."""
+    counter: str | None = None
+    """Counter that has nearly all of the amount: the load was played in this way; None: no
+    check."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Ways, and the loads that are played in each."""
+
+    ways: Mapping[str, Way]
+    cases: Sequence[Compared]
 
 
 def clients(number: int, **keys: object) -> dict[str, object]:
@@ -87,9 +111,18 @@ def total(name: str) -> Count:
     return lambda result: sum(each[name] for each in result["populations"].values())
 
 
-CASES = (
+def returning(seconds: int) -> dict[str, object]:
+    """Returns a scenario of clients that connect again and again."""
+    lifetime = {"from": "400ms", "to": "400ms", "offline": "100ms"}
+    source = clients(1, publications=[{"topic": "all", "rate": "1/s", "size": "64B"}])
+    return published(seconds, client=clients(100, lifetime=lifetime), source=source)
+
+
+CONNECT = (
     Compared("connect", "µs", idle(FEW, 1), idle(MANY, 1), total("connected_total")),
     Compared("idle client", "B", idle(FEW, 1), idle(MANY, 1), total("connected_total"), True),
+)
+PING = (
     Compared(
         "ping and its answer",
         "µs",
@@ -97,6 +130,8 @@ CASES = (
         idle(FEW, LONG_S, keep_alive="1s"),
         lambda result: FEW * (SHORT_S if result["name"] == "few" else LONG_S),
     ),
+)
+MESSAGES = (
     Compared("message sent", "µs", sending(SHORT_S), sending(LONG_S), total("sent_total")),
     Compared(
         "message received", "µs", receiving(SHORT_S), receiving(LONG_S), total("received_total")
@@ -104,30 +139,79 @@ CASES = (
 )
 
 
+RETURNS = Compared(
+    "connection of a client that returns",
+    "µs",
+    returning(SHORT_S),
+    returning(LONG_S),
+    total("connected_total"),
+)
+TABLES = {
+    "quic": Table(
+        {"QUIC": Way({**EMBEDDED, "transport": "quic"}), "TLS over TCP": Way(TLS)},
+        (*CONNECT, *PING, *MESSAGES),
+    ),
+    "resumption": Table(
+        {
+            "without TLS": Way({"kind": "mosquitto"}),
+            "full handshake": Way(TLS, counter="tls_full_total"),
+            "resumed session": Way(TLS, {"tls": {"resume": "100%"}}, "tls_resumed_total"),
+        },
+        (RETURNS,),
+    ),
+    "links": Table(
+        {
+            "without a link": Way(EMBEDDED),
+            "with a delay": Way(EMBEDDED, {"link": {"delay": "5ms"}}),
+            "with delay, rate and loss": Way(
+                EMBEDDED, {"link": {"delay": "5ms", "rate": "1Mbit/s", "loss": "1%"}}
+            ),
+        },
+        (*CONNECT, *MESSAGES),
+    ),
+}
+
+
 def main() -> int:
     """Prints a line for each figure; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="ways", description=__doc__.splitlines()[0])
+    parser.add_argument("tables", nargs="*", choices=[*TABLES, []], help="default: all")
+    names = parser.parse_args().tables or [*TABLES]
     print(machine.describe())
     other_work = machine.OtherWork()
-    print(f"\n| | unit | {' | '.join(BROKERS)} |\n| - | - |{' -: |' * len(BROKERS)}")
-    for case in CASES:
-        found = [_figure(case, broker) for broker in BROKERS.values()]
-        cells = " | ".join(f"{figure:,.0f}" for figure in found)
-        print(f"| {case.name} | {case.unit} | {cells} |", flush=True)
+    print(f"median (least–most) of {ROUNDS} rounds, in turn")
+    for table in map(TABLES.__getitem__, names):
+        print(f"\n| | unit | {' | '.join(table.ways)} |\n| - | - |{' -: |' * len(table.ways)}")
+        for case in table.cases:
+            rounds = [[_figure(case, way) for way in table.ways.values()] for _ in range(ROUNDS)]
+            cells = " | ".join(
+                f"{statistics.median(each):,.0f} ({min(each):,.0f}–{max(each):,.0f})"
+                for each in zip(*rounds, strict=True)
+            )
+            print(f"| {case.name} | {case.unit} | {cells} |", flush=True)
     print(f"\nother work took {other_work.share():.0%} of the machine meanwhile")
     return 0
 
 
-def _figure(case: Compared, broker: Mapping[str, object]) -> float:
-    few, many = (_play(case, size, broker) for size in ("few", "many"))
+def _figure(case: Compared, way: Way) -> float:
+    few, many = (_play(case, size, way) for size in ("few", "many"))
     more = case.amount(many.result) - case.amount(few.result)
+    if way.counter is not None:
+        counted = (total(way.counter)(each.result) for each in (many, few))
+        if (of_way := next(counted) - next(counted)) < NEARLY_ALL * more:
+            raise SystemExit(f"{case.name}: {of_way:g} of {more:g} are {way.counter}")
     difference = many.memory - few.memory if case.is_memory else many.cpu_us - few.cpu_us
     return difference / more
 
 
-def _play(case: Compared, size: str, broker: Mapping[str, object]) -> Played:
+def _play(case: Compared, size: str, way: Way) -> Played:
+    load = getattr(case, size)
+    populations = {**load["populations"]}
+    populations["client"] = {**populations["client"], **way.keys}
     scenario = {
-        **getattr(case, size),
-        "topology": {"brokers": {"broker": broker}},
+        **load,
+        "populations": populations,
+        "topology": {"brokers": {"broker": way.broker}},
         "fleet": {"agents": 1},
         "defaults": "off",
     }

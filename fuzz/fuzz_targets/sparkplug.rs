@@ -21,14 +21,16 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(body, &bytes[bytes.len() - 8..]);
         }
         now_ns += 1;
-        let kind = match bytes.len() % 3 {
+        let kind = match bytes.len() % 4 {
             0 => SparkplugKind::NodeBirth,
             1 => SparkplugKind::NodeDeath,
+            2 => SparkplugKind::DeviceDeath,
             _ => SparkplugKind::NodeData,
         };
         let number = payload.timestamp_ms;
         let sent_ns = payload.seq.unwrap_or(now_ns);
-        let message = Followed { kind, payload: &payload, number, sent_ns, now_ns };
+        let is_of_dead = bytes.len() % 5 == 0;
+        let message = Followed { kind, payload: &payload, number, is_of_dead, sent_ns, now_ns };
         let report = follower.take(&message, 5);
         assert!(report.gap.is_none_or(|gap| gap.missing > 0) && report.asks | report.gap.is_none());
     }

@@ -4,10 +4,10 @@
 
 use agent::tally::Tally;
 use plan::{Plan, Population, Sparkplug, SparkplugHost, SparkplugNode, Template};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use sparkplug::{
     Followed, MetricSet, NAMESPACE, SparkplugFollower, SparkplugKind, SparkplugReport,
-    SparkplugTopic, decode_sparkplug, write_birth, write_death, write_rebirth,
+    SparkplugTopic, decode_sparkplug, write_birth, write_death, write_device_death, write_rebirth,
 };
 
 use crate::ledger::books::Receiver;
@@ -17,6 +17,8 @@ use crate::setup::Setup;
 
 /// Nodes that a host follows at least. It follows all nodes of the plan if there are more.
 const NODES_MIN: usize = 10_000;
+/// Dead devices that a host remembers at most.
+const DEAD_MAX: usize = 100_000;
 /// Body of a death that a node publishes itself: the deaths that brokers publish, which are wills,
 /// have none.
 const LEFT: &[u8] = b"left";
@@ -27,6 +29,8 @@ pub struct SparkplugClients {
     nodes: Vec<Vec<NodeNumbers>>,
     /// Hosts that have connected, by index of the client.
     hosts: FxHashMap<u32, HostViews>,
+    /// Device of a client that is dead while its node lives, by index of the client.
+    dead: FxHashMap<u32, u32>,
     /// Nodes that a host follows at most.
     nodes_max: usize,
     /// Actions that a client has to carry out.
@@ -50,6 +54,8 @@ pub struct NodeNumbers {
 #[derive(Default)]
 struct HostViews {
     nodes: FxHashMap<Box<str>, SparkplugFollower>,
+    /// Devices that have died, by group, node and device.
+    dead: FxHashSet<Box<str>>,
     /// Instant of the connection, in milliseconds since 1970.
     connected_ms: u64,
 }
@@ -121,6 +127,7 @@ impl SparkplugClients {
         Self {
             nodes: plan.populations.iter().zip(shares).map(of).collect(),
             hosts: FxHashMap::default(),
+            dead: FxHashMap::default(),
             nodes_max: planned.max(NODES_MIN),
             asked: Vec::new(),
             name: String::new(),
@@ -175,6 +182,7 @@ impl SparkplugClients {
     pub fn births(&mut self, of: &SparkplugClient<'_>, out: &mut Vec<OwnMessage>) {
         match of.population.sparkplug() {
             Some(Sparkplug::Node(node)) => {
+                self.dead.remove(&of.client);
                 let Some(numbers) = self.node(of.index, of.local) else { return };
                 numbers.number = 0;
                 births_of(node, of, numbers, out);
@@ -186,6 +194,28 @@ impl SparkplugClients {
             }
             None => {}
         }
+    }
+
+    /// The birth of the device that is dead, if there is one
+    /// (tck-id-operational-behavior-device-ddeath).
+    pub fn revive(&mut self, of: &SparkplugClient<'_>) -> Option<OwnMessage> {
+        let place = self.dead.remove(&of.client)?;
+        let own = of.population.sparkplug()?.node()?;
+        let numbers = self.node(of.index, of.local)?;
+        device_birth(own, of, numbers, place)
+    }
+
+    /// The death of a device after its data.
+    pub fn kill(&mut self, of: &SparkplugClient<'_>, place: u32) -> Option<OwnMessage> {
+        let own = of.population.sparkplug()?.node()?;
+        let device = own.devices.as_ref()?.text(of.n, place);
+        let numbers = self.node(of.index, of.local)?;
+        let (mut payload, seq) = (Vec::new(), numbers.number as u8);
+        write_device_death(of.now_ms, seq, &mut payload);
+        numbers.number += 1;
+        self.dead.insert(of.client, place);
+        let topic = format!("{}/{device}", topic_of(own, SparkplugKind::DeviceDeath, of.n));
+        Some(own_message(topic, payload))
     }
 
     /// Returns `true` if the client that has just read has actions to carry out.
@@ -216,7 +246,9 @@ impl SparkplugClients {
                 let n = setup.number(receiver.population, receiver.local);
                 return self.note_state(own.and_then(Sparkplug::host), (id, n), message.payload);
             }
-            Some(SparkplugTopic::Node { kind, group, node, .. }) => (kind, group, node),
+            Some(SparkplugTopic::Node { kind, group, node, device }) => {
+                (kind, group, (node, device.unwrap_or_default()))
+            }
         };
         let counters = &mut tally.populations[receiver.population].counters;
         match kind {
@@ -251,6 +283,7 @@ impl SparkplugClients {
             kind,
             payload: &payload,
             number: numbered.map(|(_, number)| number),
+            is_of_dead: false,
             sent_ns: numbered.map_or(now_ns, |(stamp, _)| stamp.intended_ns),
             now_ns,
         };
@@ -260,7 +293,8 @@ impl SparkplugClients {
         };
         count(&report, receiver.population, tally);
         if report.asks {
-            let topic = format!("{NAMESPACE}/{group}/{}/{node}", SparkplugKind::NodeCommand.word());
+            let word = SparkplugKind::NodeCommand.word();
+            let topic = format!("{NAMESPACE}/{group}/{word}/{}", node.0);
             self.asked.push(SparkplugAction::Ask(topic));
         }
         SparkplugNote { is_whole, asks: report.asks }
@@ -285,14 +319,17 @@ impl SparkplugClients {
     fn follow(
         &mut self,
         client: u32,
-        (group, node): (&str, &str),
+        (group, (node, device)): (&str, (&str, &str)),
         followed: &Followed<'_>,
         host: &SparkplugHost,
     ) -> Option<SparkplugReport> {
         let Self { hosts, nodes_max, name, .. } = self;
-        let views = &mut hosts.entry(client).or_default().nodes;
+        let HostViews { nodes: views, dead, .. } = hosts.entry(client).or_default();
         name.clear();
-        name.extend([group, "/", node]);
+        name.extend([group, "/", node, "/", device]);
+        let is_of_dead = note_device(dead, followed.kind, name);
+        let followed = &Followed { is_of_dead, ..*followed };
+        name.truncate(group.len() + 1 + node.len());
         if let Some(follower) = views.get_mut(name.as_str()) {
             return Some(follower.take(followed, host.ask_again_ns));
         }
@@ -315,7 +352,28 @@ fn state(online: bool, timestamp_ms: u64) -> Vec<u8> {
 pub fn rebirth(topic: String, now_ms: u64) -> OwnMessage {
     let mut payload = Vec::new();
     write_rebirth(now_ms, &mut payload);
+    own_message(topic, payload)
+}
+
+/// A message of a node, with QoS 0.
+const fn own_message(topic: String, payload: Vec<u8>) -> OwnMessage {
     OwnMessage { topic, payload, qos: 0, retain: false, is_last: false }
+}
+
+/// Notes the life of a device, by the name of its node, a slash and its own name. Returns `true`
+/// for data of one that has died and was not born again. Births and deaths of the node, which have
+/// no name after the slash, end what is known of its devices.
+fn note_device(dead: &mut FxHashSet<Box<str>>, kind: SparkplugKind, name: &str) -> bool {
+    match kind {
+        SparkplugKind::DeviceDeath if dead.len() < DEAD_MAX => drop(dead.insert(name.into())),
+        SparkplugKind::DeviceData => return dead.contains(name),
+        SparkplugKind::DeviceBirth => drop(dead.remove(name)),
+        SparkplugKind::NodeBirth | SparkplugKind::NodeDeath => {
+            dead.retain(|device| !device.starts_with(name));
+        }
+        _ => {}
+    }
+    false
 }
 
 const fn is_node(sparkplug: &Sparkplug) -> bool {
@@ -339,19 +397,28 @@ fn births_of(
     out: &mut Vec<OwnMessage>,
 ) {
     let of_node = if own.devices.is_none() { own.metrics } else { 0 };
-    let mut push = |topic, bd_seq, metrics| {
-        let (mut payload, seq) = (Vec::new(), numbers.number as u8);
-        write_birth(of.now_ms, seq, bd_seq, metrics, &mut payload);
-        numbers.number += 1;
-        out.push(OwnMessage { topic, payload, qos: 0, retain: false, is_last: false });
-    };
-    let topic = topic_of(own, SparkplugKind::NodeBirth, of.n);
-    push(topic, Some(numbers.bd_seq), MetricSet::of_device(0, of_node));
-    let device = |place| own.devices.as_ref().map(|own: &Template| own.text(of.n, place));
-    for (place, device) in (0..own.devices()).filter_map(|place| Some((place, device(place)?))) {
-        let topic = format!("{}/{device}", topic_of(own, SparkplugKind::DeviceBirth, of.n));
-        push(topic, None, MetricSet::of_device(place, own.metrics));
-    }
+    let (mut payload, seq) = (Vec::new(), numbers.number as u8);
+    let metrics = MetricSet::of_device(0, of_node);
+    write_birth(of.now_ms, seq, Some(numbers.bd_seq), metrics, &mut payload);
+    numbers.number += 1;
+    out.push(own_message(topic_of(own, SparkplugKind::NodeBirth, of.n), payload));
+    out.extend((0..own.devices()).filter_map(|place| device_birth(own, of, numbers, place)));
+}
+
+/// The birth of a device.
+fn device_birth(
+    own: &SparkplugNode,
+    of: &SparkplugClient<'_>,
+    numbers: &mut NodeNumbers,
+    place: u32,
+) -> Option<OwnMessage> {
+    let device = own.devices.as_ref().map(|own: &Template| own.text(of.n, place))?;
+    let (mut payload, seq) = (Vec::new(), numbers.number as u8);
+    let metrics = MetricSet::of_device(place, own.metrics);
+    write_birth(of.now_ms, seq, None, metrics, &mut payload);
+    numbers.number += 1;
+    let topic = format!("{}/{device}", topic_of(own, SparkplugKind::DeviceBirth, of.n));
+    Some(own_message(topic, payload))
 }
 
 /// Counts what a message means for a host.

@@ -41,6 +41,8 @@ pub struct Followed<'a> {
     pub payload: &'a SparkplugPayload<'a>,
     /// Number of the message since the node's birth, for nodes that send such numbers.
     pub number: Option<u64>,
+    /// `true` for data of a device that has died and was not born again.
+    pub is_of_dead: bool,
     /// Instant at which the message was scheduled, in nanoseconds; that of its arrival if it is not
     /// known.
     pub sent_ns: u64,
@@ -66,7 +68,7 @@ pub struct SparkplugReport {
     /// Messages before this one are missing, and its sequence number does not show it: their number
     /// is a multiple of 256.
     pub is_hidden_gap: bool,
-    /// The node has sent data without a birth that the host has received.
+    /// The node or its device has sent data without a birth that the host has received.
     pub is_unborn: bool,
     /// The death is that of an earlier connection.
     pub is_old_death: bool,
@@ -88,7 +90,18 @@ impl SparkplugFollower {
             | SparkplugKind::DeviceBirth
             | SparkplugKind::DeviceDeath
             | SparkplugKind::DeviceData => match self.state {
-                FollowedState::Online => self.follow(message),
+                FollowedState::Online => {
+                    let report = self.follow(message);
+                    // A gap before it may have been the birth of the device.
+                    if !message.is_of_dead || report.asks {
+                        return report;
+                    }
+                    SparkplugReport {
+                        is_hidden_gap: report.is_hidden_gap,
+                        is_unborn: true,
+                        ..self.ask(message.now_ns)
+                    }
+                }
                 FollowedState::Unborn => {
                     SparkplugReport { is_unborn: true, ..self.ask(message.now_ns) }
                 }
@@ -177,6 +190,7 @@ mod tests {
     struct Following {
         follower: SparkplugFollower,
         now_ns: u64,
+        is_of_dead: bool,
     }
 
     impl Following {
@@ -195,6 +209,7 @@ mod tests {
                 kind,
                 payload: &payload,
                 number: is_data.then_some(number),
+                is_of_dead: self.is_of_dead,
                 sent_ns: self.now_ns,
                 now_ns: self.now_ns,
             };
@@ -260,6 +275,20 @@ mod tests {
         assert_eq!(host.data(2), unborn);
         assert_eq!(host.death(0), NOTHING, "a node that has died is asked for nothing");
         assert_eq!(host.birth(1), NOTHING);
+    }
+
+    #[test]
+    fn data_of_a_device_that_has_died_are_unborn() {
+        let mut host = Following::default();
+        host.birth(4);
+        assert_eq!(host.take(SparkplugKind::DeviceDeath, None, 1), NOTHING);
+        host.is_of_dead = true;
+        let unborn = SparkplugReport { is_unborn: true, asks: true, ..NOTHING };
+        assert_eq!(host.data(2), unborn);
+        assert_eq!(host.data(3), NOTHING, "the host has asked");
+        host.birth(5);
+        let report = host.data(4);
+        assert!(report.gap.is_some() && !report.is_unborn, "its birth may be in the gap");
     }
 
     #[test]

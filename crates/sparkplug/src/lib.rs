@@ -12,4 +12,6 @@ mod write;
 pub use follower::{Followed, SparkplugFollower, SparkplugGap, SparkplugReport};
 pub use read::{SparkplugError, SparkplugPayload, body_at_end, decode_sparkplug};
 pub use topic::{NAMESPACE, SparkplugKind, SparkplugTopic};
-pub use write::{MetricSet, write_birth, write_data, write_death, write_rebirth};
+pub use write::{
+    MetricSet, write_birth, write_data, write_death, write_device_death, write_rebirth,
+};

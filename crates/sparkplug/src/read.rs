@@ -162,7 +162,9 @@ fn take_varint(bytes: &mut &[u8]) -> Result<u64, SparkplugError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::write::{MetricSet, write_birth, write_data, write_death, write_rebirth};
+    use crate::write::{
+        MetricSet, write_birth, write_data, write_death, write_device_death, write_rebirth,
+    };
     use proptest::prelude::*;
 
     const METRICS: MetricSet = MetricSet { first_alias: 40, count: 9 };
@@ -178,6 +180,11 @@ mod tests {
         write_death(5, 255, &[], &mut death);
         let read = decode_sparkplug(&death).unwrap();
         assert_eq!((read.seq, read.bd_seq, read.metrics, read.body), (None, Some(255), 1, &[][..]));
+        let mut death = Vec::new();
+        write_device_death(5, 9, &mut death);
+        let read = decode_sparkplug(&death).unwrap();
+        assert_eq!((read.timestamp_ms, read.seq, read.bd_seq), (Some(5), Some(9), None));
+        assert_eq!((read.metrics, read.body), (0, &[][..]));
         let mut rebirth = Vec::new();
         write_rebirth(5, &mut rebirth);
         assert!(decode_sparkplug(&rebirth).unwrap().is_rebirth);

@@ -74,6 +74,12 @@ pub fn write_death(timestamp_ms: u64, bd_seq: u8, body: &[u8], out: &mut Vec<u8>
     }
 }
 
+/// Appends the death of a device whose node lives: no metrics (tck-id-topics-ddeath-seq-num).
+pub fn write_device_death(timestamp_ms: u64, seq: u8, out: &mut Vec<u8>) {
+    write_number(TIMESTAMP, timestamp_ms, out);
+    write_number(SEQ, seq.into(), out);
+}
+
 /// Appends data: the next `changed` metrics of message `number`, by their aliases
 /// (tck-id-payloads-alias-data-cmd-requirement). The body is at the end.
 pub fn write_data(

@@ -90,6 +90,8 @@ class SparkplugNode(Frozen):
     and the metrics are the node's own."""
     metrics: Annotated[int, Field(ge=1, le=METRICS_MAX)]
     """Metrics in the birth of each device, or of the node."""
+    device_deaths: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Part of the writes of data after which the last device dies, until the next write."""
 
 
 class SparkplugHost(Frozen):
@@ -516,8 +518,7 @@ class SparkplugPayload(Frozen):
 
 
 class RecordedPayload(Frozen):
-    """Sizes or payloads of recorded messages, whose instants and topics are recorded too. Smaller
-    sizes are raised to that of a stamp."""
+    """Recorded messages: instants, topics, and sizes or payloads. A stamp raises smaller sizes."""
 
     kind: Literal["recorded"] = "recorded"
     file: str

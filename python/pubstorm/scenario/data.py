@@ -343,10 +343,11 @@ def _rows(path: str, info: ValidationInfo, needed: Sequence[str]) -> Mapping[str
 
 
 def _weight(value: object) -> float:
+    number = value
     if isinstance(value, str) and DECIMAL.fullmatch(value.strip()):
-        value = float(value)
-    if _is_number(value) and 0 < value <= WEIGHT_MAX:
-        return float(value)
+        number = float(value)
+    if _is_number(number) and 0 < number <= WEIGHT_MAX:
+        return float(number)
     raise UnfitError(value, f"are weights above 0 and up to {WEIGHT_MAX:,}", "leave it out for 0")
 
 

@@ -50,6 +50,9 @@ class Sparkplug(Part):
     """Metrics of each device, or of the edge node: all are in its birth."""
     changed: Share = 0.2
     """Part of the metrics in each message of data, at least one."""
+    device_deaths: Share = 0
+    """Part of the times that a node sends data after which the device of the last message dies,
+    while the node lives. It is born again before the node sends data again. Default: no device."""
     host: ClientText | None = None
     """Identifier of a host application, which follows the sequence of every edge node."""
     ask_again: PositiveDuration = 5 * SECOND_NS
@@ -58,7 +61,7 @@ class Sparkplug(Part):
     def rules(self) -> Iterator[Finding]:
         """Yields keys of nodes and hosts together, and identifiers that no topic can have."""
         written = self.model_fields_set
-        of_nodes = sorted(written & {"node", "devices", "metrics", "changed"})
+        of_nodes = sorted(written & {"node", "devices", "metrics", "changed", "device_deaths"})
         if self.host is not None and of_nodes:
             message = f"found {of_nodes[0]} with host, allowed is one of them"
             yield (of_nodes[0],), message, "edge nodes and hosts are populations of their own"
@@ -67,6 +70,9 @@ class Sparkplug(Part):
             yield (), "found neither group nor host, needed is one of them", hint
         if self.host is None and "ask_again" in written:
             yield ("ask_again",), "found ask_again without host, needed are both", None
+        if self.device_deaths and self.devices is None and self.host is None:
+            message = "found device_deaths without devices, needed are both"
+            yield ("device_deaths",), message, "write devices: 3 for edge nodes with devices"
         for key in ("group", "node", "host"):
             found = getattr(self, key)
             if found is not None and (not found or RESERVED & set(found)):
@@ -130,7 +136,11 @@ class Sparkplug(Part):
         if self.host is not None:
             return SparkplugHost(host=self.host, ask_again_ns=self.ask_again)
         return SparkplugNode(
-            group=self.group or "", node=self.node, devices=self._device_ids, metrics=self.metrics
+            group=self.group or "",
+            node=self.node,
+            devices=self._device_ids,
+            metrics=self.metrics,
+            device_deaths=self.device_deaths,
         )
 
     @property

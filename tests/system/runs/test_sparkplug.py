@@ -23,6 +23,7 @@ pytestmark = pytest.mark.xdist_group("sparkplug")
 NODES, DEVICES, METRICS, BRITTLE = 6, 2, 7, 2
 CHANGED = 3
 BOOLEAN, INT64 = 11, 4
+WITH_QOS_0 = ("NBIRTH", "DBIRTH", "DDATA", "DDEATH", "NCMD")
 STAMPED = 40
 """Bytes of a stamp and a number."""
 PLAYED = """
@@ -31,7 +32,7 @@ clean_start: skip
 populations:
   plant:
     clients: 6
-    sparkplug: {{group: hall, devices: 2, metrics: 7, changed: 40%}}
+    sparkplug: {{group: hall, devices: 2, metrics: 7, changed: 40%, device_deaths: 10%}}
     publications: [{{rate: 60/s}}]
     shares: {{brittle: {{part: 34%, end: abort}}}}
   scada: {{clients: 1, sparkplug: {{host: scada}}}}
@@ -190,7 +191,7 @@ def played(shared_run: Play, shared_mosquitto: MosquittoMaker) -> Iterator[Playe
 def test_births_and_data_of_a_node_have_one_sequence(played: Played) -> None:
     last: dict[str, int] = {}
     born: dict[str, set[str]] = defaultdict(set)
-    for each in played.seen.of("NBIRTH", "DBIRTH", "DDATA"):
+    for each in played.seen.of("NBIRTH", "DBIRTH", "DDEATH", "DDATA"):
         expected = 0 if each.kind == "NBIRTH" else (last[each.node] + 1) % 256
         assert each.payload.seq == expected, each
         last[each.node] = each.payload.seq
@@ -198,13 +199,15 @@ def test_births_and_data_of_a_node_have_one_sequence(played: Played) -> None:
             born[each.node] = set()
         elif each.kind == "DBIRTH":
             born[each.node].add(each.device)
+        elif each.kind == "DDEATH":
+            born[each.node].remove(each.device)
         assert each.kind != "DDATA" or len(born[each.node]) == DEVICES, "births come first"
     longest = max(sum(m.node == node for m in played.seen.of("DDATA")) for node in last)
     assert len(last) == NODES and longest > 256, "the sequence began again"
 
 
 def test_all_but_deaths_has_qos_0_and_nothing_is_retained(played: Played) -> None:
-    assert {each.qos for each in played.seen.of("NBIRTH", "DBIRTH", "DDATA", "NCMD")} == {0}
+    assert {each.qos for each in played.seen.of(*WITH_QOS_0)} == {0}
     by_broker = {(each.qos, bool(each.payload.body)) for each in played.seen.of("NDEATH")}
     assert by_broker == {(1, False), (0, True)}, "wills have QoS 1"
     assert not any(each.retain for each in played.seen.messages)
@@ -256,17 +259,32 @@ def test_each_connection_ends_with_a_death_of_its_number(played: Played) -> None
     assert deaths == {**calm, **brittle}
 
 
-def test_a_host_says_that_it_is_online_and_then_that_it_is_not(played: Played) -> None:
-    first, *others = [state["online"] for state in played.seen.states]
-    # A broker that finds the connection closed before it reads DISCONNECT adds the will.
-    assert first and others in ([False], [False, False])
+def test_devices_die_while_their_nodes_live_and_are_born_again(played: Played) -> None:
+    deaths = played.seen.of("DDEATH")
+    data = len(played.seen.of("DDATA"))
+    assert data * 0.05 < len(deaths) < data * 0.15, "a tenth"
+    for death in deaths:
+        fields = {field.name for field, _ in death.payload.ListFields()}
+        assert fields == {"timestamp", "seq"} and death.payload.timestamp > 10**12
+    last: dict[tuple[str, str], str] = {}
+    for each in played.seen.of("DBIRTH", "DDEATH"):
+        kinds = (last.get((each.node, each.device)), each.kind)
+        assert each.kind == "DBIRTH" or kinds == ("DBIRTH", "DDEATH"), "a device dies once"
+        last[each.node, each.device] = each.kind
+    again = played.nodes("births_total") - (1 + DEVICES) * len(played.seen.of("NBIRTH"))
+    # A device is dead until its node sends data, or is born again.
+    assert 0 < again <= len(deaths)
+
+
+def test_a_host_says_that_it_is_online_and_then_once_that_it_is_not(played: Played) -> None:
+    assert [state["online"] for state in played.seen.states] == [True, False]
     assert all(state["timestamp"] > 10**12 and state["qos"] == 1 for state in played.seen.states)
 
 
 def test_the_host_counts_what_was_sent(played: Played) -> None:
     births = len(played.seen.of("NBIRTH", "DBIRTH"))
     assert births == played.nodes("births_total") == played.host("births_received_total")
-    assert played.host("deaths_received_total") == len(played.seen.of("NDEATH"))
+    assert played.host("deaths_received_total") == len(played.seen.of("NDEATH", "DDEATH"))
     assert (played.nodes("rebirths_total"), played.host("rebirths_asked_total")) == (1, 0)
     nothing = ("gaps_total", "hidden_gaps_total", "unborn_total", "unreadable_total", "lost_total")
     assert {played.host(name) for name in (*nothing, "foreign_total")} == {0}

@@ -1,7 +1,7 @@
 //! Ends a client's connection with DISCONNECT behind everything that the client has sent. If the
 //! socket has no room for these bytes, the client waits for room, 2 s at most. Meanwhile it reads
 //! and discards, so that a broker that waits for the client can continue. A client with a link
-//! leaves once its last byte has passed the link.
+//! leaves once its last byte has passed the link, a host of Sparkplug once the broker has closed.
 
 use plan::{End, Reason, SECOND_NS};
 
@@ -107,7 +107,7 @@ impl Client {
                 self.flush(context);
             }
         }
-        if !self.is_sending() || !self.phase.is_accepted() {
+        if !self.phase.is_accepted() || !(self.is_sending() || self.awaits_close(context)) {
             return self.gone(context, then);
         }
         self.leave_phase(context, ClientPhase::Leaving(then));
@@ -116,6 +116,14 @@ impl Client {
         self.next_due_ns = u64::MAX;
         self.unread = Vec::new();
         self.discard(context);
+    }
+
+    /// Returns `true` for hosts of Sparkplug. The broker acknowledges their last state. If the
+    /// acknowledgement found the connection closed, the kernel would answer with a reset, and the
+    /// broker could lose DISCONNECT and publish the will too.
+    fn awaits_close(&self, context: &Context) -> bool {
+        let population = &context.setup.plan.populations[self.population()];
+        population.sparkplug().is_some_and(|own| own.host().is_some())
     }
 
     /// Reads and discards the bytes in the socket, a time slice of them.
@@ -134,7 +142,11 @@ impl Client {
                     }
                 }
                 Err(Halt::Later) => break,
-                Err(Halt::Lost(reason)) => self.lost(context, reason),
+                Err(Halt::Lost(reason)) => match self.phase {
+                    // The broker has received DISCONNECT.
+                    ClientPhase::Leaving(then) if !self.is_sending() => self.gone(context, then),
+                    _ => self.lost(context, reason),
+                },
             }
         }
         context.read_buffer = buffer;
@@ -144,9 +156,10 @@ impl Client {
     /// Continues to leave: some bytes were written, or the wait is over.
     pub(super) fn leave_on(&mut self, context: &mut Context) {
         let ClientPhase::Leaving(then) = self.phase else { return };
-        if !self.is_sending() {
+        let is_over = self.deadline_ns <= context.now_ns;
+        if !self.is_sending() && (is_over || !self.awaits_close(context)) {
             self.gone(context, then);
-        } else if self.deadline_ns <= context.now_ns {
+        } else if is_over {
             self.lost(context, Reason::DisconnectTimeout);
         }
     }

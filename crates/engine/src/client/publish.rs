@@ -146,9 +146,15 @@ impl Client {
         }
         context.now_ns = context.host.now_ns();
         context.out.clear();
-        let left = self.left(context);
+        let (left, before) = (self.left(context), self.sent_of_all());
+        if context.sparkplug.is_played() {
+            self.revive_device(context);
+        }
         for index in 0..self.publications.len() {
             self.publish_slice(context, index);
+        }
+        if context.sparkplug.is_played() {
+            self.kill_device(context, before);
         }
         let sent = left - self.left(context);
         let quotas = context.publishing.as_mut().and_then(|p| p.quotas.as_mut());
@@ -157,6 +163,11 @@ impl Client {
         if self.unsent.is_some() {
             self.next_due_ns = u64::MAX;
         }
+    }
+
+    /// Messages sent in the whole run.
+    pub(super) fn sent_of_all(&self) -> u64 {
+        self.publications.iter().map(Progress::sent).sum()
     }
 
     /// Messages that the client has left to send in a stage with a number of messages; `u64::MAX`

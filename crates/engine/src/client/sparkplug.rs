@@ -1,5 +1,7 @@
 //! Messages of Sparkplug B that belong to no publication: births, deaths, states and commands.
 
+use plan::Sparkplug;
+
 use super::unsent::UNSENT_MAX;
 use super::{Client, ClientPhase, at};
 use crate::context::Context;
@@ -27,6 +29,38 @@ impl Client {
         }
         let counters = &mut context.tally.populations[self.population()].counters;
         counters.rebirths_total += u64::from(is_asked && is_node);
+    }
+
+    /// Appends the birth of the device that is dead, before the node sends data.
+    pub(super) fn revive_device(&mut self, context: &mut Context) {
+        if let Some(birth) = self.of_sparkplug(context, SparkplugClients::revive) {
+            let sent = self.send_own(context, &birth);
+            let counters = &mut context.tally.populations[self.population()].counters;
+            counters.births_total += u64::from(sent);
+        }
+    }
+
+    /// Lets the device of the last message die, by a draw, if the node has sent data since
+    /// `before` messages.
+    pub(super) fn kill_device(&mut self, context: &mut Context, before: u64) {
+        let population = &context.setup.plan.populations[self.population()];
+        let node = population.sparkplug().and_then(Sparkplug::node);
+        let deaths = node.map_or(0.0, |node| node.device_deaths);
+        let sent = self.sent_of_all();
+        if deaths == 0.0 || sent == before {
+            return;
+        }
+        let ready = &context.setup.populations[self.population()].publications;
+        let Some((progress, ready)) = self.publications.iter().zip(ready).next() else { return };
+        let (client, number) = (self.global(context), progress.sent().saturating_sub(1));
+        // The sizes of these payloads are not drawn.
+        let chance = ready.sizes.of(u64::from(client)).of(sent).unit();
+        let place = ready.variants.of(client, number);
+        if chance < deaths
+            && let Some(death) = self.of_sparkplug(context, |own, of| own.kill(of, place))
+        {
+            self.send_own(context, &death);
+        }
     }
 
     /// Appends the death of a client that leaves by its own choice.

@@ -35,6 +35,9 @@ pub struct SparkplugNode {
     pub devices: Option<Template>,
     /// Metrics in the birth of each device, or of the node.
     pub metrics: u32,
+    /// Part of the writes of data after which the last device dies, until the next write.
+    #[serde(default)]
+    pub device_deaths: f64,
 }
 
 /// Host applications, which follow the sequence of every node.
@@ -123,6 +126,11 @@ pub(crate) fn check(
     require((1..=METRICS_MAX).contains(&metrics), &format!("{path}.metrics"), || {
         format!("found {metrics}, allowed are 1 to {METRICS_MAX}")
     })?;
+    let deaths = own.node().map_or(0.0, |node| node.device_deaths);
+    let has_devices = deaths == 0.0 || own.node().is_some_and(|node| node.devices.is_some());
+    require((0.0..=1.0).contains(&deaths) && has_devices, &path, || {
+        format!("found device_deaths {deaths}, allowed are 0 to 1, and 0 without devices")
+    })?;
     require(population.flapping.is_none(), &path, || {
         "found flapping subscriptions, allowed is none".into()
     })
@@ -145,6 +153,7 @@ mod tests {
             node: text("node-{n}"),
             devices: Some(text("device-{1..3}")),
             metrics: 4,
+            device_deaths: 0.5,
         })));
         nodes.publications.push(Publication {
             topic: text("t"),

@@ -1,6 +1,5 @@
 """Writes everything that is generated: the reference pages and the JSON Schemas of scenario and
-plan. `make docs` calls it; a test holds that what is stored is current.
-"""
+plan. `make docs` calls it; a test holds that what is stored is current."""
 
 from __future__ import annotations
 
@@ -562,14 +561,12 @@ class Described(GenerateJsonSchema):
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """Returns the docstrings of a model's fields, also of those that it inherits, by name. A field
-    with a description has it in place of a docstring."""
-    found: dict[str, str] = {}
+    """Returns the descriptions of a model's fields, or else their docstrings, by name."""
+    found = dict[str, str]()
     for base in reversed(model.__mro__):
         found |= _docstrings(sys.modules[base.__module__]).get(base.__qualname__, {})
-    fields = model.model_fields
-    found |= {name: field.description for name, field in fields.items() if field.description}
-    return {name: text for name, text in found.items() if name in fields}
+    texts = ((name, f.description or found.get(name)) for name, f in model.model_fields.items())
+    return {name: text for name, text in texts if text}
 
 
 @cache
@@ -577,8 +574,8 @@ def _docstrings(module: ModuleType) -> dict[str, dict[str, str]]:
     """Returns the docstrings of all fields of a module's classes, by class and name."""
     if not module.__name__.startswith("pubstorm."):
         return {}
-    tree = ast.parse(inspect.getsource(module))
-    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    body = ast.parse(inspect.getsource(module)).body
+    classes = (node for node in body if isinstance(node, ast.ClassDef))
     return {each.name: dict(_fields(each)) for each in classes}
 
 

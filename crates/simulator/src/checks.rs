@@ -415,7 +415,7 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
             + of(Reason::SubscribeTimeout)
             + of(Reason::UnsubscribeTimeout);
         if run.case.climate == Climate::Fair {
-            assert_eq!(timeouts, 0);
+            assert_eq!(timeouts, 0, "{}: {outcomes:?}", population.name);
         }
         if matches!(population.end, End::Abort | End::Vanish) || run.case.is_contested(p) {
             // Unsent messages are dropped with the connection.

@@ -145,8 +145,13 @@ impl QuicSide {
     /// which would then have no end [9000, 9].
     pub fn rebind(&mut self, per_cent: usize, keeps: bool) {
         for at in 0..self.sockets.len() {
-            let shakes = |l: &QuicLine| l.socket == at && !l.is_accepted && !l.is_closed;
-            if !self.rng.chance(per_cent) || keeps && self.lines.iter().any(shakes) {
+            // A stream with data in 0-RTT is open before the handshake has ended.
+            let shakes = |(number, line): (usize, &QuicLine)| {
+                let is_open = line.is_accepted && !self.server.is_handshaking(number);
+                line.socket == at && !is_open && !line.is_closed
+            };
+            let has_handshake = self.lines.iter().enumerate().any(shakes);
+            if !self.rng.chance(per_cent) || keeps && has_handshake {
                 continue;
             }
             let address = self.next_address(Some(self.sockets[at].address.ip()));
@@ -500,7 +505,8 @@ impl ClientSocket {
 
 /// The identifier that a client has chosen for the server, in the first packet of a connection.
 fn first_identifier(datagram: &[u8]) -> Option<&[u8]> {
-    let is_initial = datagram[0] & 0xf0 == 0xc0;
+    // quinn-proto varies the second bit where the server of the offered session allows it [9287].
+    let is_initial = datagram[0] & 0xb0 == 0x80;
     let length = usize::from(*datagram.get(IDENTIFIER.start - 1)?);
     datagram.get(IDENTIFIER).filter(|_| is_initial && length == IDENTIFIER.len())
 }

@@ -205,6 +205,12 @@ impl ScriptedQuicServer {
         self.connections.get(&number).is_some_and(|served| served.stream.is_some())
     }
 
+    /// Returns `true` while a connection has not ended its handshake.
+    #[must_use]
+    pub fn is_handshaking(&self, number: usize) -> bool {
+        self.connections.get(&number).is_some_and(|served| served.connection.is_handshaking())
+    }
+
     /// Reads up to `most` bytes that have arrived. Returns `true` behind the last byte of the
     /// client.
     pub fn read(&mut self, number: usize, most: usize) -> (Vec<u8>, bool) {

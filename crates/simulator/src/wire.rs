@@ -231,23 +231,7 @@ impl WireRecord {
                 _ => return,
             };
             self.note_read((connection, client), publish);
-            if is_kept(publish, version) {
-                if let Some(stamp) = stamp_of(publish) {
-                    *self.kept.entry((client, place(&stamp))).or_default() += 1;
-                }
-            } else if is_answer(publish) {
-                let stamp = Stamp::read(publish.payload).expect("answers of these plans have one");
-                let stream = stamp.stream.of_requests().expect("it is an answer");
-                let place = place(&Stamp { stream, ..stamp });
-                *self.answers.entry((client, place)).or_default() += 1;
-            } else if let Some(stamp) = stamp_of(publish) {
-                self.note_received(client, &stamp, now_ns);
-                if publish.retain {
-                    *self.as_published.entry((client, place(&stamp))).or_default() += 1;
-                }
-            } else if let Some(of) = will_of(publish.topic) {
-                *self.wills.entry((client, of)).or_default() += 1;
-            }
+            self.note_published(client, publish, version, now_ns);
         });
         self.ways.insert((connection, false), way);
     }
@@ -255,6 +239,33 @@ impl WireRecord {
     fn note_read(&mut self, (connection, client): (usize, AgentClient), publish: &Publish<'_>) {
         if !self.left.contains(&connection) {
             note_sparkplug(&mut self.sparkplug[1], client, publish);
+        }
+    }
+
+    /// A client has read a message of MQTT in full.
+    fn note_published(
+        &mut self,
+        client: AgentClient,
+        publish: &Publish<'_>,
+        version: Version,
+        now_ns: u64,
+    ) {
+        if is_kept(publish, version) {
+            if let Some(stamp) = stamp_of(publish) {
+                *self.kept.entry((client, place(&stamp))).or_default() += 1;
+            }
+        } else if is_answer(publish) {
+            let stamp = Stamp::read(publish.payload).expect("answers of these plans have one");
+            let stream = stamp.stream.of_requests().expect("it is an answer");
+            let place = place(&Stamp { stream, ..stamp });
+            *self.answers.entry((client, place)).or_default() += 1;
+        } else if let Some(stamp) = stamp_of(publish) {
+            self.note_received(client, &stamp, now_ns);
+            if publish.retain {
+                *self.as_published.entry((client, place(&stamp))).or_default() += 1;
+            }
+        } else if let Some(of) = will_of(publish.topic) {
+            *self.wills.entry((client, of)).or_default() += 1;
         }
     }
 

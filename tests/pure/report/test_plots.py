@@ -270,8 +270,8 @@ def test_every_track_is_shown_once(failed_run: Path) -> None:
     assert len(lines) + named == len(run.tracks)
     keys = {plot.key for plot in timeline(run.result, run.tracks)}
     missing = {"each", "qos", "round-trip", "agent-clock", "process-disk", "host-disk"}
-    missing |= {"process-unsent", "process-round-trip", "host-unsent", "connecting"}
-    without = "of publishers, requests, other hosts, disks, connections"
+    missing |= {"process-unsent", "process-round-trip", "host-unsent", "host-udp", "connecting"}
+    without = "of publishers, requests, other hosts, disks, connections, QUIC"
     assert keys == {chart.key for chart in PAGE} - missing, without
 
 

@@ -8,7 +8,7 @@ use mqtt::{
     Value, Version, decode,
 };
 use plan::{NUMBERED_BYTES, STAMP_PROPERTY, Stamp};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use testkit::{Frames, KEPT};
 
 use super::amqp::AmqpRecord;
@@ -81,8 +81,6 @@ pub struct WireRecord {
     last_turns: FxHashMap<usize, u64>,
     /// Messages of Sparkplug that clients have written and read in full, in order.
     pub sparkplug: [Vec<SparkplugMessage>; 2],
-    /// Connections whose clients have written DISCONNECT: they discard what they read.
-    left: FxHashSet<usize>,
 }
 
 /// A message of Sparkplug: its client, its topic and its payload.
@@ -104,7 +102,6 @@ struct WireWay {
 impl WireRecord {
     /// A client begins a connection.
     pub fn begin(&mut self, connection: usize, spoken: Spoken) {
-        self.left.remove(&connection);
         match spoken {
             Spoken::Mqtt => {}
             Spoken::Nats => drop(self.nats.insert(connection, NatsRecord::default())),
@@ -148,7 +145,6 @@ impl WireRecord {
                         self.note_sent(connection, &stamp, publish.qos);
                     }
                 }
-                Packet::Disconnect(_) => drop(self.left.insert(connection)),
                 Packet::Connect(Connect { properties, .. })
                 | Packet::Auth(Reasoned { properties, .. }) => {
                     if let Some(most) = properties.number(Property::MaximumPacketSize) {
@@ -230,16 +226,10 @@ impl WireRecord {
                 }
                 _ => return,
             };
-            self.note_read((connection, client), publish);
+            note_sparkplug(&mut self.sparkplug[1], client, publish);
             self.note_published(client, publish, version, now_ns);
         });
         self.ways.insert((connection, false), way);
-    }
-
-    fn note_read(&mut self, (connection, client): (usize, AgentClient), publish: &Publish<'_>) {
-        if !self.left.contains(&connection) {
-            note_sparkplug(&mut self.sparkplug[1], client, publish);
-        }
     }
 
     /// A client has read a message of MQTT in full.

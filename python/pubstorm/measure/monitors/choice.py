@@ -23,8 +23,7 @@ from pubstorm.host.members import PROCESSES_HERE, LocalProcesses, Processes
 from pubstorm.host.sockets import datagrams_dropped_at
 from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.measure.monitors.connections import ClientsMonitor
-from pubstorm.measure.monitors.datagrams import DatagramsMonitor
-from pubstorm.measure.monitors.host import BridgeMonitor, HostMonitor
+from pubstorm.measure.monitors.host import BridgeMonitor, DatagramsMonitor, HostMonitor
 from pubstorm.measure.monitors.monitoring import Monitoring
 from pubstorm.measure.monitors.process import (
     GroupMonitor,

@@ -41,6 +41,27 @@ class HostMonitor:
         """Does nothing: the monitor holds no resource."""
 
 
+class DatagramsMonitor:
+    """Watches sockets of UDP, of a host or of a broker on this machine: datagrams that the kernel
+    dropped since one was full. QUIC sends their bytes again, so they are times and no losses."""
+
+    def __init__(self, source: Source, count: Callable[[], int | None]) -> None:
+        """`count`: returns the datagrams dropped so far; None: the kernel does not show them."""
+        self.source = source
+        self._count = count
+
+    def start(self) -> None:
+        """Does nothing: readings need no earlier one."""
+
+    def read(self) -> Iterator[Reading]:
+        """Yields the datagrams dropped so far."""
+        if (dropped := self._count()) is not None:
+            yield Reading(time.monotonic_ns(), "udp_receive_drops", dropped)
+
+    def stop(self) -> None:
+        """Does nothing: the monitor holds no resource."""
+
+
 def _differences(before: KernelCounters, now: KernelCounters) -> dict[str, float]:
     """CPU as shares of all cores, and the rates of all disks and of all network interfaces, with
     loopback."""

@@ -29,6 +29,8 @@ if (GATE := Path(__file__).parents[1] / "target" / "ci").is_dir():
     os.environ.setdefault("PUBSTORM_PROGRAMS", str(GATE))
 # Without stored bytecode, each of some hundred processes compiles all modules for itself.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# On a terminal called dumb, nothing is drawn.
+os.environ.pop("TERM", None)
 # Under nohup or behind a `&`, programs of the tests would ignore what they are to handle.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -19,6 +19,7 @@ from pubstorm.contract.reasons import Reason
 from pubstorm.contract.snapshot import Explanation
 from pubstorm.fleet.agents.frame import STDIN, AgentShard, AgentTally, Pipes
 from pubstorm.fleet.agents.receivers import Latencies, Places, Receiver, Receivers
+from pubstorm.output import name_of
 from pubstorm.quantities import SECOND_NS
 
 LIBRARY = f"confluent-kafka {kafka.version()} (librdkafka {kafka.libversion()[0]})"
@@ -289,7 +290,7 @@ class Consumers(Receivers[Consumer]):
         now = self._tally.now
         now.counters["connect_failed_total"] += 1
         now.outcomes[failed.reason] += 1
-        text = failed.words[:TEXT_MAX]
+        text = name_of(failed.words)[:TEXT_MAX]
         words = Explanation(outcome=failed.reason, property="detail", text=text, count=1)
         now.explanations.add([words])
         client.gave_up = True

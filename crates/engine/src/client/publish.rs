@@ -146,14 +146,15 @@ impl Client {
         }
         context.now_ns = context.host.now_ns();
         context.out.clear();
-        let (left, before) = (self.left(context), self.sent_of_all());
-        if context.sparkplug.is_played() {
+        let left = self.left(context);
+        let before = context.sparkplug.is_played().then(|| self.sent_of_all());
+        if before.is_some() {
             self.revive_device(context);
         }
         for index in 0..self.publications.len() {
             self.publish_slice(context, index);
         }
-        if context.sparkplug.is_played() {
+        if let Some(before) = before {
             self.kill_device(context, before);
         }
         let sent = left - self.left(context);

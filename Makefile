@@ -16,7 +16,7 @@ COMPILER = $(if $(CLIPPY),RUSTC_WORKSPACE_WRAPPER=$(CLIPPY) \
 	CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__)
 CI_CARGO = $(COMPILER) cargo $(1) --locked --profile ci --workspace
 # Test processes side by side: most of a test is waiting.
-WORKERS ?= 6
+WORKERS ?= 4
 PYTEST = $(BIN)/pytest --dist=loadgroup --no-loadscope-reorder --spent target/tests/$@.jsonl
 TESTED = .venv/ready-dev test-programs test-tools
 SPENT = $(BIN)/python -m tests.kit.spent
@@ -152,8 +152,8 @@ docs-site: .venv/ready-dev ## Build the documentation as a site into site/
 docs: .venv/ready ## Generate docs/reference and the JSON Schemas
 	$(BIN)/python -m docs.generate .
 
-brokers: build ## Measure brokers for docs/brokers.md; NAMES="mosquitto nats" FOR=8min; continues
-	$(BIN)/python scripts/measure_brokers.py --for $(or $(FOR),8min) $(NAMES)
+brokers: build ## Measure docs/brokers.md; NAMES="mosquitto nats" FOR=8min OF=protocols; continues
+	$(BIN)/python scripts/measure_brokers.py --of $(or $(OF),brokers) --for $(or $(FOR),8min) $(NAMES)
 
 results: build ## Play rows of docs/results.md again; NAMES="connection-ladder" SINCE=2026-11-28
 	$(BIN)/python scripts/measure_results.py $(if $(SINCE),--since $(SINCE)) $(NAMES)

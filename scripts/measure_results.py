@@ -15,6 +15,7 @@ import argparse
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -97,4 +98,6 @@ def replaced(page: str, number: int, body: str) -> str:
 
 
 if __name__ == "__main__":
+    # Ctrl-C ends the run, which removes its brokers, and then this script by the run's exit code.
+    signal.signal(signal.SIGINT, lambda *_: None)
     sys.exit(main())

@@ -1,19 +1,21 @@
-"""A bridge of a user's: carries messages of an MQTT broker to NATS, Kafka or AMQP, and does to
-known ones what a bridge should not. It shares nothing with Pubstorm. Start it with
-`carrier.py MQTT_HOST:PORT nats://HOST:PORT|kafka://HOST:PORT|amqp://HOST:PORT FAULTS`, with the
-faults as JSON. At its end it prints the number of messages of each kind as JSON."""
+"""A bridge of a user's: carries messages of an MQTT broker to NATS, Kafka, AMQP or AMQP 1.0, and
+does to known ones what a bridge should not. It shares nothing with Pubstorm. Start it with
+`carrier.py MQTT_HOST:PORT nats|kafka|amqp|amqp1://HOST:PORT FAULTS`, with the faults as JSON. At
+its end it prints the number of messages of each kind as JSON."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import paho.mqtt.client as paho
@@ -31,6 +33,19 @@ def bridged(text: str, faults: Mapping[str, float]) -> str:
     return text
 
 
+@contextlib.contextmanager
+def running(mqtt: str, to: str) -> Iterator[None]:
+    """Runs this program, without faults, between two brokers."""
+    command = [sys.executable, __file__, mqtt.removeprefix("mqtt://"), to, "{}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "carries\n"
+            yield
+        finally:
+            process.terminate()
+
+
 @dataclass(frozen=True)
 class CarrierFaults:
     """Messages that the bridge treats badly: each n-th of all. The defaults are right."""
@@ -43,6 +58,8 @@ class CarrierFaults:
     """It holds these until the next message of the same name has gone."""
     strip: int = 0
     """It replaces the payload of these."""
+    rename: int = 0
+    """It carries these under the name of another of ten devices."""
     delay_s: float = 0.0
     """Time for which it holds each message."""
 
@@ -91,7 +108,24 @@ def to_amqp(address: str) -> Send:
     return send
 
 
-SENDERS = {"nats": to_nats, "kafka": to_kafka, "amqp": to_amqp}
+def to_amqp1(address: str) -> Send:
+    """Sends to the address that has dots where the topic has slashes; waits for each outcome."""
+    from proton import Message
+    from proton.utils import BlockingConnection, BlockingSender
+
+    connection = BlockingConnection(f"amqp://{address}", allowed_mechs="ANONYMOUS")
+    senders: dict[str, BlockingSender] = {}
+
+    def send(topic: str, payload: bytes) -> None:
+        name = topic.replace("/", ".")
+        if name not in senders:
+            senders[name] = connection.create_sender(name)
+        senders[name].send(Message(payload, inferred=True))
+
+    return send
+
+
+SENDERS = {"nats": to_nats, "kafka": to_kafka, "amqp": to_amqp, "amqp1": to_amqp1}
 
 
 @dataclass
@@ -112,6 +146,9 @@ class Carrier:
             return
         if self._is(number, faults.strip, "stripped"):
             payload = UNSTAMPED
+        if self._is(number, faults.rename, "renamed"):
+            device, own, rest = topic.split("/", 2)
+            topic = f"{device}/{(int(own) + 1) % 10}/{rest}"
         if topic not in self.held and self._is(number, faults.swap, "held"):
             self.held[topic] = payload
             return

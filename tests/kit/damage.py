@@ -18,6 +18,7 @@ from pubstorm.errors import PubstormError
 from pubstorm.web.now import VerdictSoFar
 from pubstorm.web.watch import Surroundings, Watch
 from tests.kit.bounded import CONTROL, bounded, called
+from tests.kit.example_datasheet import write_datasheet, write_datasheets
 from tests.kit.example_run import Shape, write_run
 from tests.kit.example_search import write_search
 from tests.kit.example_series import write_series
@@ -26,6 +27,7 @@ from tests.kit.recorded import unpack
 FILES = (
     *("result.json", "plan.json", "start.json", "events.jsonl", "snapshots.jsonl", "samples.csv"),
     *("scenario.yaml", "series.json", "search.json", "comparison.json", "profile/folded.txt"),
+    *("datasheet.json", "datasheets.json"),
 )
 BIG = 10**18
 SCRIPT = "<script>alert(1)</script>"
@@ -79,6 +81,8 @@ def _runs(folder: Path) -> list[Path]:
     for name, write in (("series", write_series), ("search", write_search)):
         (folder / name).mkdir()
         write(folder / name)
+    write_datasheet(folder / "sheet")
+    write_datasheets(folder / "sheets")
     return sorted(folder.iterdir())
 
 
@@ -107,6 +111,8 @@ def _exported(form: str, folder: Path, _other: Path) -> None:
 def _compare(folder: Path, other: Path) -> None:
     called("history", str(folder), str(other), "--html", str(folder / "history.html"))
     called("compare", str(folder), str(other))
+    sheets = str(folder), str(other.with_name("sheet"))
+    called("datasheet", "compare", *sheets, "--out", str(folder / "sheets"))
 
 
 READERS: Mapping[str, Callable[[Path, Path], None]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import ssl
@@ -135,6 +136,14 @@ def until(condition: Any) -> Any:
     """Waits until a function returns something true, and returns that."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not (found := condition()):
-        assert time.monotonic() < deadline_s, "it never became true"
+        assert time.monotonic() < deadline_s, f"it never became true: {_text_of(condition)}"
         time.sleep(0.05)
     return found
+
+
+def _text_of(condition: Any) -> str:
+    """Returns the lines of a function, where there are any."""
+    try:
+        return inspect.getsource(condition).strip()
+    except (OSError, TypeError):
+        return str(condition)

@@ -45,6 +45,6 @@ pub enum AmqpError {
     #[error("body of more than the {0} bytes of its header")]
     BodyOverrun(u64),
     /// Fewer channels than the client needs.
-    #[error("the peer allows {0} channels, needed are {1}")]
+    #[error("the peer allows at most {0} channels of a connection, needed are {1}")]
     TooFewChannels(u16, u16),
 }

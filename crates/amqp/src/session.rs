@@ -297,9 +297,12 @@ impl<T> AmqpChannel<T> {
     }
 
     /// Takes the publication with this number, or the first one up to it. Returns its token, and
-    /// true if more are meant; `None` if none is.
+    /// true if more are meant; `None` if none is, or if the client has sent none with this number.
     #[inline]
     fn take(&mut self, number: u64, is_multiple: bool) -> Option<(T, bool)> {
+        if number > self.published {
+            return None;
+        }
         // 0 means all publications [4.1.8.3.12 of AMQP 0-9-1].
         let last = if is_multiple && number == 0 { u64::MAX } else { number };
         let place = match self.unconfirmed.front()? {

@@ -7,7 +7,6 @@ use agent::ledger::Ledger;
 use agent::tally::{AddressCounts, Tally};
 use plan::{Population, Random};
 
-use crate::addresses::Rounds;
 use crate::expectations::Expectations;
 use crate::expectations::retained::RetainedMessages;
 use crate::expectations::returned::Returned;
@@ -15,6 +14,7 @@ use crate::expectations::stalls::Stalls;
 use crate::host::Host;
 use crate::ledger::run::DeliveryRun;
 use crate::outboxes::Outboxes;
+use crate::rounds::Rounds;
 use crate::schedule::flaps::Flaps;
 use crate::schedule::lifetimes::Lifetimes;
 use crate::schedule::publishing::Publishing;

@@ -4,4 +4,5 @@
 pub mod books;
 pub mod classify;
 pub mod origin;
+pub mod receiver;
 pub mod run;

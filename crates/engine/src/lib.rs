@@ -9,6 +9,7 @@ mod expectations;
 mod host;
 mod ledger;
 mod outboxes;
+mod rounds;
 mod seam;
 mod setup;
 mod sparkplug;

@@ -124,7 +124,7 @@ impl SessionSetup {
                 proves_password: false,
                 own: ProtocolSetup::Nats(NatsSetup::new(population, options)),
             },
-            plan::PlannedProtocol::Kafka(_) => {
+            plan::PlannedProtocol::Kafka(_) | plan::PlannedProtocol::Amqp1(_) => {
                 Self { prefetch: u64::MAX, proves_password: false, own: ProtocolSetup::OfOthers }
             }
             plan::PlannedProtocol::Amqp(options) => Self {
@@ -143,7 +143,7 @@ impl Session {
             plan::PlannedProtocol::Mqtt(_) => Self::Mqtt(MqttClient::NEW),
             plan::PlannedProtocol::Zmtp(_) => Self::Zmtp(ZmtpClient::NEW),
             plan::PlannedProtocol::Nats(_) => Self::Nats(NatsClient::NEW),
-            plan::PlannedProtocol::Kafka(_) => other(),
+            plan::PlannedProtocol::Kafka(_) | plan::PlannedProtocol::Amqp1(_) => other(),
             plan::PlannedProtocol::Amqp(_) => Self::Amqp(AmqpClient::NEW),
         }
     }

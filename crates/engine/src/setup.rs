@@ -2,8 +2,7 @@
 //! names resolved. Nothing changes after the start.
 
 use std::borrow::Cow;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use agent::clock;
@@ -11,12 +10,15 @@ use agent::hint::Hint;
 use agent::publication::{PublicationSetup, publications};
 use agent::recordings::{self, RecordingError};
 use agent::rows::{self, RowsError};
-use plan::{Action, Capabilities, Payload, Plan, PlannedWill, Population, Publication, Shard};
+use plan::{
+    Action, Capabilities, Payload, Plan, PlannedFlow, PlannedWill, Population, Publication, Shard,
+    Subscription,
+};
 
-use crate::addresses::{self, Sources};
+use crate::addresses::{self, AddressError, Sources};
 use crate::ledger::origin::Origins;
 use crate::seam;
-use crate::seam::received::{BESIDE, Marks, RETAINED};
+use crate::seam::received::{BESIDE, CARRIED, Marks, RETAINED};
 use crate::transport::link::LinkSchedule;
 use crate::transport::quic::security::{Quic, QuicError};
 use crate::transport::tls::{Tls, TlsError};
@@ -24,30 +26,9 @@ use crate::transport::tls::{Tls, TlsError};
 /// Failure to prepare a plan on this host.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// A target whose name has no address.
-    #[error("target {target}: {error}")]
-    Unresolved {
-        /// Name and port.
-        target: String,
-        /// Error of the resolver.
-        error: io::Error,
-    },
-    /// An address with a zone that is no interface of this host.
-    #[error("target {target}: found the zone {zone}, which is no interface of this host")]
-    Zone {
-        /// Host of the target.
-        target: String,
-        /// Name of the interface.
-        zone: String,
-    },
-    /// A source address of another family than a target.
-    #[error("source address {from}: found another family than that of the target {target}")]
-    Family {
-        /// Source address.
-        from: IpAddr,
-        /// Address of the target.
-        target: SocketAddr,
-    },
+    /// Addresses of targets that the clients cannot use.
+    #[error(transparent)]
+    Address(#[from] AddressError),
     /// No such population.
     #[error("--populations: found {found}, allowed are indices below {count}")]
     NoPopulation {
@@ -181,6 +162,17 @@ impl PopulationSetup {
     }
 }
 
+/// Returns `true` if messages from another target have names that flows give them alone. Bridges
+/// and federations bring messages with names of their own.
+fn ends_flow(plan: &Plan, population: &Population) -> bool {
+    let is_federated = |own: &Subscription| own.filter.source().contains("*/");
+    let is_here = |flow: &PlannedFlow| population.at.has(plan.populations[flow.at].at.first);
+    plan.bridges.is_empty()
+        && !plan.targets_joined
+        && plan.flows.iter().any(is_here)
+        && !population.subscriptions.iter().any(is_federated)
+}
+
 /// The subscription identifiers of a population, if there are several.
 fn identifiers(population: &Population) -> Vec<u32> {
     let mut found: Vec<_> = population.subscriptions.iter().filter_map(|s| s.identifier).collect();
@@ -192,11 +184,7 @@ fn identifiers(population: &Population) -> Vec<u32> {
 impl Hint for SetupError {
     fn hint(&self) -> Option<&'static str> {
         Some(match self {
-            Self::Unresolved { .. } => "check the target's name and this host's resolver",
-            Self::Zone { .. } => {
-                "`ip link` lists the interfaces; name one at the end of the address"
-            }
-            Self::Family { .. } => "use sources of the family of all targets, or leave them out",
+            Self::Address(error) => return error.hint(),
             Self::NoPopulation { .. } => "pubstorm starts this program with the right indices",
             Self::Rows { .. } | Self::Recording { .. } => {
                 "pubstorm check looks at the file on the machine that it runs on"
@@ -266,7 +254,9 @@ impl Setup {
                 protocol: seam::SessionSetup::new(population, plan.max_packet_bytes),
                 rival: rivals[p],
                 identifiers,
-                watched: RETAINED | if is_beside { BESIDE } else { 0 },
+                watched: RETAINED
+                    | if is_beside { BESIDE } else { 0 }
+                    | if ends_flow(&plan, population) { CARRIED } else { 0 },
             };
             populations.push(ready);
             first_client += share;

@@ -10,7 +10,7 @@ use sparkplug::{
     SparkplugTopic, decode_sparkplug, write_birth, write_death, write_device_death, write_rebirth,
 };
 
-use crate::ledger::books::Receiver;
+use crate::ledger::receiver::Receiver;
 use crate::seam::OwnMessage;
 use crate::seam::received::Received;
 use crate::setup::Setup;

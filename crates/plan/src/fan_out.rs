@@ -164,6 +164,10 @@ impl FanOut {
         }
         if let Some((population, client)) = excluded {
             counts[population] -= u64::from(self.populations[population].has(client, topic));
+            // MQTT has no group of a client that refuses its own messages [MQTT-3.8.3-4].
+            if names == Names::Subjects {
+                self.subtract_lone_groups(topic, target, (population, client), counts);
+            }
         }
     }
 
@@ -259,6 +263,11 @@ impl PopulationFilters {
                 }
             }
         }
+        self.count(sets, clients, target)
+    }
+
+    /// Number of the first `clients` at a target that are in at least one of the sets.
+    fn count(&self, mut sets: Vec<Numbers>, clients: u64, target: Option<usize>) -> u64 {
         if let (Some(target), Some(at)) = (target, self.at) {
             if let Some(drawn) = &self.drawn {
                 return self.count_drawn(drawn.at(target), clients, &sets);

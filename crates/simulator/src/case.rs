@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use plan::{Action, ChangeAction, Command, Plan, Population};
 
-use super::features::recordings::RecordedFiles;
+use super::recorded::RecordedFiles;
+use super::spoken::Spoken;
 use super::weather::{Climate, S, Weather};
 use testkit::plans::{self, stage};
 
@@ -32,6 +33,18 @@ impl Case {
     pub fn playing(plan: Plan, climate: Climate, weather: Weather) -> Self {
         let (changes, exclusions) = (Vec::new(), Vec::new());
         Self { plan, changes, exclusions, agents: 1, climate, weather, files: None }
+    }
+
+    /// Returns `true` if clients of MQTT and of NATS are at the same server.
+    pub fn is_joined(&self) -> bool {
+        let at = |spoken: Spoken| {
+            let populations = self.plan.populations.iter();
+            populations
+                .filter(move |own| Spoken::of(&own.protocol) == spoken)
+                .map(|own| own.at.first)
+        };
+        let mut of_mqtt = at(Spoken::Mqtt);
+        self.plan.targets_joined || of_mqtt.all(|own| at(Spoken::Nats).all(|other| own == other))
     }
 
     /// Returns `true` if clients of two populations share identifiers.

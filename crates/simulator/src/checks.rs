@@ -10,11 +10,12 @@ use plan::{
 };
 
 use super::course::Run;
-use super::features::counts;
 use super::features::groups::{self, Sharing};
 use super::features::{FEATURES, limits};
+use super::features::{counts, flows};
 use super::totals::{
-    Messages, Totals, deaths, messages, population_of, publishers, receives, wills_by_wire, written,
+    Messages, Totals, deaths, flows_from, matches, messages, population_of, publishers,
+    wills_by_wire, written,
 };
 use super::weather::{Climate, S, Weather};
 use super::wire::{self, AgentClient, StreamPlace};
@@ -259,10 +260,7 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
                 && (!run.case.is_static(to) || run.case.climate == Climate::Storm);
             if may_cross { of.get(&(from, to)).copied().unwrap_or(0) } else { 0 }
         };
-        // A session has the filters of all clients that share it, so several of them may receive a
-        // message of a group. All but the first are duplicates.
-        let may_share = sharing != Sharing::None && run.case.is_contested(to);
-        let least = if may_share { groups::read_once(run, from, to) + wills } else { read };
+        let least = groups::received_least(run, from, to).map_or(read, |least| least + wills);
         let (least, most) = (least - crossing(&as_published), most + crossing(&kept));
         let what = format!("flow {from} to {to}: {flow:?}, {least} to {most} read");
         assert!(flow.received_total <= most, "{what}");
@@ -279,7 +277,8 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
             // A will is expected when it is due, and once more if it comes while receivers leave.
             // A broker may also publish the will of a client that has not got its CONNACK.
             let due = deaths(run, totals, from);
-            let most = least + (unwritten + due) * i64::from(receiver.clients) + wills;
+            let ways = 1 + flows_from(run, from);
+            let most = least + (ways * unwritten + due) * i64::from(receiver.clients) + wills;
             // A delivery that comes behind the drain of its stage, in one that excludes it from
             // loss, is expected twice. Such a stage expects the will of a client without CONNACK.
             let (least, most) = match run.case.is_excluded(to) {
@@ -303,18 +302,13 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
 fn expected_by_wire(run: &Run) -> BTreeMap<(usize, usize), i64> {
     let plan = run.plan();
     let mut expected = BTreeMap::new();
-    for Messages { from, client: own, topic: name, count } in messages(run) {
+    for Messages { from, client: own, name, count } in messages(run) {
         for (to, population) in plan.populations.iter().enumerate() {
+            let skips_own = population.skips_own_messages() && name.flow.is_none();
             let is_receiver = |client: &u32| {
                 let n = population.first + u64::from(*client);
-                let is_own = from == to && *client == own && population.skips_own_messages();
-                !is_own
-                    && population.subscriptions.iter().map(|subscription| &subscription.filter).any(
-                        |filter| {
-                            (0..filter.variants())
-                                .any(|v| receives(population, &filter.text(n, v), &name))
-                        },
-                    )
+                let is_own = from == to && *client == own && skips_own;
+                !is_own && matches(&run.case, population, n, &name) > 0
             };
             let mut receivers = (0..population.clients).filter(is_receiver).count() as i64;
             if Sharing::of(to, plan) == Sharing::One {
@@ -429,6 +423,11 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
         }
         assert_eq!(limits::failures(outcomes), timeouts, "{}: {outcomes:?}", population.name);
     }
+    nothing_is_lost(run, totals, is_slow);
+}
+
+/// All that is expected arrives, but for messages that the program of a flow has not carried.
+fn nothing_is_lost(run: &Run, totals: &Totals, is_slow: bool) {
     for (from, to) in totals.flows.keys() {
         let flow = totals.flow(*from, *to);
         if !run.case.is_static(*to) || !run.case.is_static(*from) {
@@ -444,6 +443,8 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
             // The broker gave messages of the group to members that left without reading them.
             let have_left = groups::have_left(run, *to);
             let most = if have_left { groups::unread(run, *from, *to) } else { 0 };
+            let by_program = flows::lost(run, *from, *to);
+            let (least, most) = (least.saturating_add(by_program.0), most + by_program.1);
             let lost = flow.expected_total - flow.received_total;
             assert!((least..=most).contains(&lost), "{what}, {lost} of {least} to {most} lost");
         }

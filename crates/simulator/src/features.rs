@@ -8,6 +8,7 @@ pub mod counts;
 mod data;
 pub mod expiry;
 pub mod flapping;
+pub mod flows;
 pub mod groups;
 pub mod limits;
 pub mod links;
@@ -32,7 +33,7 @@ pub struct Feature {
 
 /// All features in the order of their introduction: the case that a seed once had is drawn with the
 /// first of them only.
-pub const FEATURES: [Feature; 23] = [
+pub const FEATURES: [Feature; 24] = [
     unchecked(unchecked::draw_exclusions),
     unchecked(unchecked::draw_websockets),
     unchecked(unchecked::draw_versions),
@@ -56,6 +57,7 @@ pub const FEATURES: [Feature; 23] = [
     unchecked(data::draw),
     Feature { draw: recordings::draw, check: recordings::check },
     Feature { draw: amqp::draw, check: amqp::check },
+    Feature { draw: flows::draw, check: flows::check },
 ];
 
 const fn unchecked(draw: fn(&mut Case, u64)) -> Feature {

@@ -4,18 +4,21 @@
 //! News are reported as epoll's edges are: once for each change, with the whole state of the socket
 //! at the time of the wait. The end of a stream is reported once, with the edge that brings it.
 
+mod faults;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io::{self, ErrorKind};
 
-use mqtt::{Ack, Packet, Publish};
 use nix::errno::Errno;
 use testkit::Rng;
 
+use super::carrier::CarrierProgram;
 use super::datagrams::{QUIC_LINES, QuicSide};
 use super::output::{Arrival, Output, Pipe};
-use super::peer::{Peer, Spoken};
-use super::weather::{Fault, OpeningOutcome, Weather};
+use super::peer::Peer;
+use super::spoken::Spoken;
+use super::weather::{OpeningOutcome, Weather};
 use super::wire::WireRecord;
 use engine::{Ready, TcpRoute};
 
@@ -69,6 +72,8 @@ pub enum NetworkEvent {
     QuicTimer,
     /// The broker checks for clients that have been silent for too long.
     KeepAlive,
+    /// The program that carries messages publishes some.
+    Carrier,
 }
 
 /// The machine of one agent.
@@ -422,6 +427,10 @@ impl Network {
                 let at_ns = self.now_ns + self.weather.keep_alive_check_ns;
                 self.schedule(at_ns, NetworkEvent::KeepAlive);
             }
+            NetworkEvent::Carrier => {
+                self.peer.carry(self.now_ns);
+                self.take_output();
+            }
         }
     }
 
@@ -512,6 +521,9 @@ impl Network {
 
     /// Hands what the broker has written to the pipes.
     pub fn take_output(&mut self) {
+        if let Some(at_ns) = self.peer.carrier.as_mut().and_then(CarrierProgram::next_ns) {
+            self.schedule(at_ns, NetworkEvent::Carrier);
+        }
         while let Some((index, output)) = self.peer.output.pop_front() {
             if index >= QUIC_LINES {
                 self.take_quic_output(index, output);
@@ -531,52 +543,6 @@ impl Network {
             }
             self.schedule_down(index, 0);
         }
-    }
-
-    fn go_wrong(&mut self, index: usize) {
-        let (_, fault) = self.weather.faults[index];
-        self.weather.note(fault.name());
-        match fault {
-            Fault::Restart { down_ns, forgets } => {
-                self.weather.refuse_until_ns = self.now_ns + down_ns;
-                self.peer.restart(forgets);
-            }
-            Fault::Stall { per_cent, ns } => {
-                for index in 0..self.connections.len() {
-                    if self.rng.chance(per_cent) {
-                        self.connections[index].stalled_until_ns = self.now_ns.saturating_add(ns);
-                    }
-                }
-                self.quic.stall(per_cent, self.now_ns.saturating_add(ns));
-            }
-            Fault::Rebind { per_cent, keeps } => self.quic.rebind(per_cent, keeps),
-            Fault::Standstill { ns } => self.now_ns += ns,
-            Fault::Flood { bytes } => {
-                let message =
-                    Publish { topic: "flood", payload: &[b'.'; 1000], ..Publish::default() };
-                self.peer.flood(bytes, &Packet::Publish(message), |_| true);
-            }
-            Fault::Deaf { bytes, ns, per_cent } => {
-                let chosen: Vec<bool> =
-                    self.connections.iter().map(|_| self.rng.chance(per_cent)).collect();
-                // Of a message that is not in flight: the client answers with PUBREL.
-                let packet = Packet::PubRec(Ack::of(u16::MAX));
-                let over_quic = self.quic.stall(per_cent, self.now_ns + ns);
-                self.peer.flood(bytes, &packet, |connection| {
-                    chosen.get(connection).copied().unwrap_or(over_quic.contains(&connection))
-                });
-                self.take_output();
-                for (connection, _) in
-                    self.connections.iter_mut().zip(chosen).filter(|(_, is_chosen)| *is_chosen)
-                {
-                    connection.stalled_until_ns = self.now_ns + ns;
-                }
-            }
-            Fault::Hang { per_cent, manner } => {
-                self.peer.hang_up(manner, |_| self.rng.chance(per_cent));
-            }
-        }
-        self.take_output();
     }
 }
 

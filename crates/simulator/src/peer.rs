@@ -8,13 +8,12 @@ use testkit::{
     Broker, BrokerMessage, Frames, LinkId, RecordKind, RecordReader, Rng, in_frames, in_records,
 };
 
-use super::amqp::{self, AmqpBroker, AmqpConduct, AmqpScript};
+use super::amqp::{AmqpBroker, AmqpConduct, AmqpScript};
+use super::carrier::{CarriedMessage, CarrierProgram};
 use super::feed::Feed;
-use super::nats::{self, Conduct, NatsScript, NatsServer};
+use super::nats::{Conduct, NatsScript, NatsServer};
 use super::output::Output;
-
-/// Bytes that are no MQTT: a packet of a type that is reserved.
-const GARBAGE: [u8; 4] = [0, 0xff, 0xff, 0xff];
+use super::spoken::Spoken;
 
 /// Behaviour of the broker on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,17 +34,6 @@ pub enum Manner {
     ManyCodes,
 }
 
-/// Protocol of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spoken {
-    /// MQTT, or ZMTP before a feed.
-    Mqtt,
-    /// NATS.
-    Nats,
-    /// AMQP 0-9-1.
-    Amqp,
-}
-
 /// The broker and its connections.
 pub struct Peer {
     /// The broker.
@@ -56,6 +44,11 @@ pub struct Peer {
     pub nats: NatsServer,
     /// The broker of AMQP clients.
     pub amqp: AmqpBroker,
+    /// The program that carries messages from one of them to another.
+    pub carrier: Option<CarrierProgram>,
+    /// `true` if one server has the clients of MQTT and of NATS: it gives each the messages of the
+    /// other.
+    pub is_joined: bool,
     /// Its next actions, in order.
     pub output: VecDeque<(usize, Output)>,
     /// Connections that the broker has ended without being asked to.
@@ -76,35 +69,6 @@ struct PeerLine {
     frames: Frames<true>,
     /// Records of the client, under its frames.
     records: RecordReader,
-}
-
-impl Spoken {
-    /// Protocol at a port of the targets.
-    pub const fn at(port: u16) -> Self {
-        match port {
-            nats::PORT => Self::Nats,
-            amqp::PORT => Self::Amqp,
-            _ => Self::Mqtt,
-        }
-    }
-
-    /// Bytes that are no packet of it.
-    const fn garbage(self) -> &'static [u8] {
-        match self {
-            Self::Mqtt => &GARBAGE,
-            Self::Nats => nats::GARBAGE,
-            Self::Amqp => amqp::GARBAGE,
-        }
-    }
-
-    /// A packet that carries no message; `None`: the broker chooses it.
-    const fn packet(self) -> Option<&'static [u8]> {
-        match self {
-            Self::Mqtt => None,
-            Self::Nats => Some(nats::PING),
-            Self::Amqp => Some(amqp::BEAT),
-        }
-    }
 }
 
 impl Manner {
@@ -155,6 +119,8 @@ impl Peer {
             feed,
             nats,
             amqp,
+            carrier: None,
+            is_joined: true,
             output,
             ended_total: 0,
             bridged: 0,
@@ -244,7 +210,7 @@ impl Peer {
             self.broker.receive(link, &bytes).expect("the engine speaks MQTT");
             self.collect();
         } else if line.manner == Manner::Garbage {
-            let garbage = sealed(line, GARBAGE.to_vec(), &mut self.rng);
+            let garbage = sealed(line, line.spoken.garbage().to_vec(), &mut self.rng);
             self.output.push_back((connection, Output::Bytes(garbage)));
         }
     }
@@ -267,9 +233,10 @@ impl Peer {
         self.output.extend(published.map(|(line, bytes)| (line, Output::Bytes(bytes))));
     }
 
-    /// The broker ends, and everything with it but what it has on disk.
-    pub fn restart(&mut self, forgets: bool) {
+    /// The broker ends, and everything with it but what it has on disk, up to an instant.
+    pub fn restart(&mut self, forgets: bool, until_ns: u64) {
         self.hang_up(Manner::Reset, |_| true);
+        self.carrier.iter_mut().for_each(|carrier| carrier.restart(until_ns));
         self.amqp.forget();
         if forgets {
             self.broker.forget();
@@ -323,10 +290,33 @@ impl Peer {
         self.collect_others();
     }
 
-    const fn set_now(&mut self, now_ns: u64) {
+    /// The program that carries messages publishes what is due.
+    pub fn carry(&mut self, now_ns: u64) {
+        self.set_now(now_ns);
+        let Some(carrier) = &mut self.carrier else { return };
+        let (qos, retain) = carrier.flags();
+        for CarriedMessage { to, name, payload, .. } in carrier.take_due() {
+            let is_joined = self.is_joined && to != Spoken::Amqp;
+            if to == Spoken::Nats || is_joined {
+                self.nats.publish_topic(&name, &payload);
+            }
+            if to == Spoken::Amqp {
+                self.amqp.publish_name(&name, &payload);
+            } else if to == Spoken::Mqtt || is_joined {
+                let topic = if to == Spoken::Nats { name.replace('.', "/") } else { name };
+                let flags = BrokerMessage { qos, retain, ..BrokerMessage::default() };
+                let message = BrokerMessage { topic, payload, ..flags };
+                self.broker.publish(&message);
+            }
+        }
+        self.collect();
+    }
+
+    fn set_now(&mut self, now_ns: u64) {
         self.broker.set_now(now_ns);
         self.nats.set_now(now_ns);
         self.amqp.set_now(now_ns);
+        self.carrier.iter_mut().for_each(|carrier| carrier.set_now(now_ns));
     }
 
     fn end(&mut self, connection: usize) {
@@ -343,8 +333,11 @@ impl Peer {
     /// Takes what the broker has written, and the connections that it has closed.
     fn collect(&mut self) {
         // A server of both protocols gives what clients of MQTT publish to clients of NATS.
-        for message in &self.broker.accepted()[self.bridged..] {
-            self.nats.publish_topic(&message.topic, &message.payload);
+        for BrokerMessage { topic, payload, .. } in &self.broker.accepted()[self.bridged..] {
+            if self.is_joined {
+                self.nats.publish_topic(topic, payload);
+            }
+            self.carrier.iter_mut().for_each(|own| own.take(Spoken::Mqtt, topic, payload));
         }
         self.bridged = self.broker.accepted().len();
         self.collect_mqtt();
@@ -374,8 +367,14 @@ impl Peer {
     /// ended.
     fn collect_others(&mut self) {
         while let Some((subject, payload)) = self.nats.published.pop_front() {
-            let topic = subject.replace('.', "/");
-            self.broker.publish(&BrokerMessage { topic, payload, ..BrokerMessage::default() });
+            self.carrier.iter_mut().for_each(|own| own.take(Spoken::Nats, &subject, &payload));
+            if self.is_joined {
+                let topic = subject.replace('.', "/");
+                self.broker.publish(&BrokerMessage { topic, payload, ..BrokerMessage::default() });
+            }
+        }
+        while let Some((name, payload)) = self.amqp.published.pop_front() {
+            self.carrier.iter_mut().for_each(|own| own.take(Spoken::Amqp, &name, &payload));
         }
         self.collect_mqtt();
         loop {

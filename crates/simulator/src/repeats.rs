@@ -14,7 +14,7 @@ use super::{number, play};
 type Aspect = (&'static str, fn(&Case) -> bool);
 
 /// Aspects of cases, each of which has draws, queues or timers of its own.
-const ASPECTS: [Aspect; 20] = [
+const ASPECTS: [Aspect; 21] = [
     ("fair", |case| case.climate == Climate::Fair),
     ("narrow", |case| case.climate == Climate::Narrow),
     ("storm", |case| case.climate == Climate::Storm),
@@ -22,6 +22,7 @@ const ASPECTS: [Aspect; 20] = [
     ("MQTT 5", |case| any(case, |p| p.mqtt().is_some_and(|m| m.version == MqttVersion::V5))),
     ("NATS", |case| any(case, speaks_nats)),
     ("AMQP", |case| any(case, speaks_amqp)),
+    ("flows", |case| !case.plan.flows.is_empty()),
     ("TLS", |case| case.plan.targets.iter().any(|target| target.tls && !target.quic)),
     ("QUIC", |case| case.plan.targets.iter().any(|target| target.quic)),
     ("resumption", |case| any(case, |p| p.tls.as_ref().is_some_and(|tls| tls.resume > 0.0))),

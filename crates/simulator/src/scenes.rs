@@ -7,6 +7,7 @@ mod counts;
 mod deaths;
 mod delays;
 mod flapping;
+mod flows;
 mod limits;
 mod nats;
 mod outcomes;

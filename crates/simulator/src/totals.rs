@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use mqtt::{QoS, topic};
 use plan::{
     AnswerCounters, Counters, End, FlowCounters, Gauges, Histogram, Outcomes, Plan, Population,
-    Reason, Shard, Snapshot,
+    Reason, Shard, Snapshot, Template,
 };
 
+use super::case::Case;
 use super::course::Run;
+use super::spoken::Spoken;
 use super::wire::AgentClient;
 use super::{amqp, nats};
 
@@ -112,6 +114,11 @@ pub fn written(run: &Run) -> Vec<u64> {
     written
 }
 
+/// Number of flows of a population's publications.
+pub fn flows_from(run: &Run, from: usize) -> i64 {
+    run.plan().flows.iter().filter(|flow| flow.population == from).count() as i64
+}
+
 /// Population and index of each publication.
 pub fn publishers(plan: &Plan) -> Vec<(usize, usize)> {
     let of = |(p, population): (usize, &Population)| {
@@ -139,35 +146,54 @@ pub fn wills_by_wire(run: &Run, from: usize, to: usize) -> i64 {
     network.wire.wills.iter().filter(own).map(|(_, count)| count.cast_signed()).sum()
 }
 
-/// Messages of one population on one topic that were written.
+/// A name under which the messages of a stream arrive at a broker.
+pub struct StreamName {
+    /// The name, in the words of the broker.
+    pub text: String,
+    /// Protocol of the broker.
+    pub spoken: Spoken,
+    /// Index of the flow that has it; `None` for the topic of the publication.
+    pub flow: Option<usize>,
+}
+
+/// Messages of one stream that were written, under one of its names.
 pub struct Messages {
     pub from: usize,
     /// The client, by its index over all agents.
     pub client: u32,
-    pub topic: String,
+    pub name: StreamName,
     pub count: i64,
 }
 
-/// All messages that were written.
+/// All messages that were written, under all of their names.
 pub fn messages(run: &Run) -> Vec<Messages> {
-    let plan = run.plan();
-    let publishers = publishers(plan);
+    let publishers = publishers(run.plan());
     let mut messages: BTreeMap<u64, i64> = BTreeMap::new();
     run.network().wire.sent.keys().for_each(|(key, _)| *messages.entry(*key).or_default() += 1);
-    let named = messages.into_iter().map(|(key, count)| {
-        let (from, topic) = topic_of(key, plan, &publishers);
-        Messages { from, client: key as u32, topic, count }
+    let named = messages.into_iter().flat_map(|(key, count)| {
+        let (from, names) = names_of(key, run.plan(), &publishers);
+        let client = key as u32;
+        names.into_iter().map(move |name| Messages { from, client, name, count })
     });
     named.collect()
 }
 
-/// The publishing population and the topic of a stream.
-pub fn topic_of(key: u64, plan: &Plan, publishers: &[(usize, usize)]) -> (usize, String) {
+/// The publishing population and the names of a stream: its topic, and those of flows.
+pub fn names_of(key: u64, plan: &Plan, publishers: &[(usize, usize)]) -> (usize, Vec<StreamName>) {
     let (from, publication) = publishers[(key >> 48) as usize];
     let population = &plan.populations[from];
     let (variant, client) = ((key >> 32 & 0xffff) as u32, key as u32);
     let n = population.first + u64::from(client);
-    (from, population.publications[publication].topic.text(n, variant))
+    let name = |template: &Template, of: &Population, flow| {
+        let spoken = Spoken::of(&of.protocol);
+        StreamName { text: template.text(n, variant), spoken, flow }
+    };
+    let own = name(&population.publications[publication].topic, population, None);
+    let flows = plan.flows.iter().enumerate();
+    let flows =
+        flows.filter(|(_, flow)| (flow.population, flow.publication) == (from, publication));
+    let of_flows = flows.map(|(f, flow)| name(&flow.to, &plan.populations[flow.at], Some(f)));
+    (from, std::iter::once(own).chain(of_flows).collect())
 }
 
 /// Returns `true` for clients of NATS.
@@ -180,21 +206,32 @@ pub fn speaks_amqp(population: &Population) -> bool {
     matches!(population.protocol, plan::PlannedProtocol::Amqp(_))
 }
 
-/// Returns `true` if a client with this filter receives the messages of this name, which may be
-/// that of the other protocol.
-pub fn receives(population: &Population, filter: &str, name: &str) -> bool {
-    if speaks_amqp(population) {
-        let parts = filter.rsplit_once('/').zip(name.rsplit_once('/'));
-        return parts.is_some_and(|((own, filter), (exchange, key))| {
-            own == exchange && amqp::matches(filter, key)
-        });
+/// Number of filters of a client, which has the number `n`, that match a name in a case. The name
+/// may be that of the other protocol of one server.
+pub fn matches(case: &Case, population: &Population, n: u64, name: &StreamName) -> usize {
+    let spoken = Spoken::of(&population.protocol);
+    let is_amqp = [spoken, name.spoken].contains(&Spoken::Amqp);
+    if spoken != name.spoken && (is_amqp || !case.is_joined()) {
+        return 0;
     }
-    if !speaks_nats(population) {
-        return topic::matches(filter, &name.replace('.', "/"));
-    }
-    let name = &name.replace('/', ".");
+    let filters = population.subscriptions.iter().map(|subscription| &subscription.filter);
+    let texts = filters.flat_map(|filter| (0..filter.variants()).map(move |v| filter.text(n, v)));
+    texts.filter(|filter| is_match(spoken, filter, &name.text)).count()
+}
+
+fn is_match(spoken: Spoken, filter: &str, name: &str) -> bool {
     let group = filter.strip_prefix("$share/").and_then(|rest| rest.split_once('/'));
-    nats::matches(group.map_or(filter, |(_, filter)| filter), name)
+    let plain = group.map_or(filter, |(_, filter)| filter);
+    match spoken {
+        Spoken::Mqtt => topic::matches(filter, &name.replace('.', "/")),
+        Spoken::Nats => nats::matches(plain, &name.replace('/', ".")),
+        Spoken::Amqp => {
+            let parts = plain.rsplit_once('/').zip(name.rsplit_once('/'));
+            parts.is_some_and(|((own, filter), (exchange, key))| {
+                own == exchange && amqp::matches(filter, key)
+            })
+        }
+    }
 }
 
 /// Population of a client of an agent.

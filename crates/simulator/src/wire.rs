@@ -12,9 +12,10 @@ use rustc_hash::FxHashMap;
 use testkit::{Frames, KEPT};
 
 use super::amqp::AmqpRecord;
+use super::carrier::STRIPPED;
 use super::nats::{NatsOperation, NatsRecord};
-use super::peer::Spoken;
 use super::scram::ScramExchange;
+use super::spoken::Spoken;
 
 /// First level of the response topics of these plans.
 pub const REPLY: &str = "reply/";
@@ -56,6 +57,9 @@ pub struct WireRecord {
     pub stage_ns: u64,
     /// Wills that each client has read in full, by the index of the population in their topic.
     pub wills: BTreeMap<(AgentClient, usize), u64>,
+    /// Number of messages without their stamp that each client has read in full: a program has
+    /// carried them.
+    pub stripped: BTreeMap<AgentClient, u64>,
     /// Number of filters whose removal each client has read.
     pub removed: BTreeMap<AgentClient, u64>,
     /// Subscriptions of the client of each connection.
@@ -185,6 +189,8 @@ impl WireRecord {
                     self.note_received(client, &stamp, now_ns);
                 } else if let Some(of) = will_of(&operation.rest.replace('.', "/")) {
                     *self.wills.entry((client, of)).or_default() += 1;
+                } else {
+                    self.note_stripped(client, &operation.payload);
                 }
             }
             return;
@@ -256,6 +262,8 @@ impl WireRecord {
             }
         } else if let Some(of) = will_of(publish.topic) {
             *self.wills.entry((client, of)).or_default() += 1;
+        } else {
+            self.note_stripped(client, publish.payload);
         }
     }
 
@@ -294,8 +302,12 @@ impl WireRecord {
         self.bytes_received += bytes.len() as u64;
         let (packets, messages) = record.read(bytes);
         self.packets_received += packets;
-        let stamps = messages.iter().filter_map(|body| Stamp::read(body));
-        stamps.for_each(|stamp| self.note_received(client, &stamp, now_ns));
+        for body in messages {
+            match Stamp::read(&body) {
+                Some(stamp) => self.note_received(client, &stamp, now_ns),
+                None => self.note_stripped(client, &body),
+            }
+        }
         true
     }
 
@@ -304,6 +316,13 @@ impl WireRecord {
         self.sent.entry(place(stamp)).or_insert((0, qos)).0 += 1;
         if self.last_turns.insert(connection, self.turns_total) != Some(self.turns_total) {
             self.first_of_turn.push((self.turns_total, stamp.intended_ns));
+        }
+    }
+
+    /// A client has read a message without a stamp.
+    fn note_stripped(&mut self, client: AgentClient, payload: &[u8]) {
+        if payload == STRIPPED {
+            *self.stripped.entry(client).or_default() += 1;
         }
     }
 

@@ -18,9 +18,9 @@ from pubstorm.play.down import take_down
 def change(run_dir: Path, words: tuple[str, ...]) -> None:
     """Change the active run in RUN_DIR: its load, a fault, its end.
 
-    CHANGE is add 500 POPULATION [over 5s], remove 500 POPULATION [over 5s], rate 2 POPULATION,
-    pause, resume, fault kill BROKERS [for 10s], repair FAULT, end stage or stop. Beside kill, a
-    fault may be stop, freeze, cut BRIDGES or delay BRIDGES by 100ms.
+    CHANGE is add 500 POPULATION [over 5s], remove 500 POPULATION [over 5s], migrate 500 POPULATION
+    [over 5s], rate 2 POPULATION, pause, resume, fault kill BROKERS [for 10s], repair FAULT, end
+    stage or stop. Beside kill, a fault may be stop, freeze, cut BRIDGES or delay BRIDGES by 100ms.
     """
     say(ask(run_dir, " ".join(words)))
 

@@ -13,12 +13,8 @@ import click
 
 from pubstorm.cli.outcome import Output, output_options
 from pubstorm.errors import UsageError
-from pubstorm.experiment.datasheet import (
-    Asked,
-    BrokerTerms,
-    compare_stored_sheets,
-    run_datasheet,
-)
+from pubstorm.experiment.datasheet import compare_stored_sheets, run_datasheet
+from pubstorm.experiment.datasheet.asked import Asked, BrokerTerms
 from pubstorm.output import warn
 from pubstorm.play.directory import new_path
 from pubstorm.play.one_run import RUNS

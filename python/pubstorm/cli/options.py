@@ -44,11 +44,11 @@ def _targets(
 
 TARGET = click.option(
     "--target",
-    metavar="URL",
+    metavar="[NAME=]URL",
     multiple=True,
     callback=_targets,
     help=f"Address of the broker or publisher: {forms()}. Can be repeated: clients connect to the "
-    "addresses in turn.",
+    "addresses in turn. With NAME it replaces the targets or brokers of that name.",
 )
 SET = click.option(
     "--set",

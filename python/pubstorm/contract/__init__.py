@@ -10,7 +10,11 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+U16_MAX = 2**16 - 1
+U32_MAX = 2**32 - 1
 U64_MAX = 2**64 - 1
+U16 = Annotated[int, Field(ge=0, le=U16_MAX)]
+U32 = Annotated[int, Field(ge=0, le=U32_MAX)]
 U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
 U62 = Annotated[int, Field(ge=0, le=2**62)]
 """A duration or an instant in nanoseconds, or the number of a client. Three add up in 64 bits."""
@@ -42,8 +46,16 @@ FIRST_YEAR, LAST_YEAR = 1971, 2500
 Moment = Annotated[str, AfterValidator(_moment)]
 """A date and time on the wall clock, in ISO 8601."""
 
+Template = Annotated[str, Field(description="Text with variables such as `{n}`.")]
+
 LATER = ConfigDict(defer_build=True)
 """Settings of a TypeAdapter that is built when it is first used."""
+
+
+class Frozen(BaseModel):
+    """A value of the contract: immutable, and without room for unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class Value(BaseModel):

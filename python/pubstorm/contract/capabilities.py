@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-U16_MAX = 2**16 - 1
+from pubstorm.contract import U16_MAX
+
 MqttVersion = Literal["3.1", "3.1.1", "5"]
 MqttName = Literal["mqtt-3.1", "mqtt-3.1.1", "mqtt-5"]
 MQTT_NAMES: Mapping[MqttVersion, MqttName] = {
@@ -16,7 +17,7 @@ MQTT_NAMES: Mapping[MqttVersion, MqttName] = {
     "3.1.1": "mqtt-3.1.1",
     "5": "mqtt-5",
 }
-ProtocolName = MqttName | Literal["zmtp-3.1", "nats", "kafka", "amqp"]
+ProtocolName = MqttName | Literal["zmtp-3.1", "nats", "kafka", "amqp", "amqp1"]
 """Protocol and version, as results and reports name them."""
 
 
@@ -66,6 +67,16 @@ class RoutingNames(Names):
         return home + self.translated(key)
 
 
+class AddressNames(Names):
+    """Addresses of AMQP 1.0, whose grammar the broker chooses: most have dots between words, and
+    the wildcards `*` and `#`."""
+
+    def twin(self, text: str) -> str:
+        """Returns the name or filter of a plan in the words of MQTT. It begins with a level that no
+        topic has: which address a message of MQTT gets depends on the broker."""
+        return f"\n/{self.translated(text)}"
+
+
 TOPICS = Names("/", "+", "#")
 """Topics of MQTT."""
 SUBJECTS = Names(".", "*", ">")
@@ -74,6 +85,8 @@ WORDS = Names("\n", "\n", "\n")
 """Topics of Kafka, which have one level: no name has the separator."""
 ROUTING = RoutingNames(".", "*", "#")
 """Routing keys of AMQP, in exchanges of virtual hosts."""
+ADDRESSES = AddressNames(".", "*", "#")
+"""Addresses of AMQP 1.0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +213,22 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         login_bytes_max=U16_MAX,
         session_bytes=520,
     ),
+    "amqp1": Capabilities(
+        title="AMQP 1.0",
+        scheme="amqp1://",
+        under_tls="amqp1s://",
+        welcome="Open",
+        has_broker=True,
+        keeps_state=False,
+        answers_filters=True,
+        has_qos=False,
+        refuses_messages=False,
+        has_properties=False,
+        has_queues=False,
+        names=ADDRESSES,
+        text_bytes_max=U16_MAX,
+        login_bytes_max=U16_MAX,
+    ),
 }
 
 DEFAULT_TLS_PORT = 8883
@@ -259,6 +288,9 @@ SCHEMES = (
         port=5672,
         tls_port=5671,
         path="VHOST",
+    ),
+    AddressScheme(
+        title="AMQP 1.0", name="amqp1", can=CAPABILITIES["amqp1"], port=5672, tls_port=5671
     ),
     AddressScheme(title="ZeroMQ", name="zmq", can=CAPABILITIES["zmtp-3.1"], port=None),
 )

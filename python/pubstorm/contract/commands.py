@@ -4,7 +4,7 @@ after them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import count, groupby
 from typing import Annotated, Literal, Protocol, TypeVar
@@ -261,8 +261,15 @@ def change_name(action: ChangeAction, population: str) -> str:
     return change_words(action.kind, amount, population)
 
 
+ClientsChange = Literal["add", "remove", "migrate"]
+CLIENT_CHANGES: Mapping[
+    ClientsChange, type[AddClients] | type[RemoveClients] | type[MigrateClients]
+] = {"add": AddClients, "remove": RemoveClients, "migrate": MigrateClients}
+"""Changes of clients by their kind."""
+
+
 def change_words(
-    kind: Literal["add", "remove", "migrate", "rate"], amount: float | PartOf, population: str
+    kind: ClientsChange | Literal["rate"], amount: float | PartOf, population: str
 ) -> str:
     """Returns the name of a change: `+500 device`, `-50% device`, `migrate 50% device`,
     `2 × device`, `pause device`."""

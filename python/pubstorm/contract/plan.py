@@ -9,14 +9,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.contract import U62, U64, PositiveU62, Rate
+from pubstorm.contract import U16, U32, U32_MAX, U62, U64, Frozen, PositiveU62, Rate, Template
 from pubstorm.contract.capabilities import CAPABILITIES, Capabilities
 from pubstorm.contract.protocol import (
-    U16,
-    U32,
-    U32_MAX,
-    Frozen,
-    KafkaProtocol,
+    PLAYERS,
     Mqtt,
     PlannedFlow,
     PlannedPublication,
@@ -25,7 +21,6 @@ from pubstorm.contract.protocol import (
     Player,
     Protocol,
     QoS,
-    Template,
     Zmtp,
 )
 from pubstorm.contract.sessions import SessionsRecording
@@ -298,9 +293,9 @@ class PlannedPopulation(Frozen):
     @property
     def player(self) -> Player:
         """Program that plays its clients."""
-        if isinstance(self.protocol, KafkaProtocol):
-            return "librdkafka"
-        return "engine" if self.zmtp is None else self.zmtp.player
+        if self.zmtp is not None:
+            return self.zmtp.player
+        return PLAYERS.get(self.protocol.kind, "engine")
 
     @property
     def client_id(self) -> str:

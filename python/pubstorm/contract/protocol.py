@@ -3,41 +3,34 @@ protocols with their capabilities, properties, and flows with their schedules an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from pubstorm.contract import U62, PositiveU62
+from pubstorm.contract import U16_MAX, U32, U32_MAX, U62, Frozen, PositiveU62, Template
+from pubstorm.contract.amqp import Amqp1Protocol, AmqpProtocol
 from pubstorm.contract.capabilities import (
     MQTT_NAMES,
-    U16_MAX,
     MqttVersion,
     ProtocolName,
 )
 from pubstorm.contract.template import STAMP_BYTES
 from pubstorm.errors import REDACTED
 
-U32_MAX = 2**32 - 1
 REPLICAS_MAX = 5
 """Largest number of servers that store a message of JetStream."""
 IDENTIFIER_MAX = 268_435_455
 """Largest subscription identifier of MQTT 5."""
 
-U16 = Annotated[int, Field(ge=0, le=U16_MAX)]
-U32 = Annotated[int, Field(ge=0, le=U32_MAX)]
 QoS = Annotated[int, Field(ge=0, le=2)]
 METRICS_MAX = 100_000
 """Largest number of metrics of an edge node or a device of Sparkplug."""
 SCRAM = "SCRAM-SHA-256"
 """Method of enhanced authentication that the engine plays."""
-Player = Literal["engine", "libzmq", "pyzmq", "librdkafka", "command"]
-Template = Annotated[str, Field(description="Text with variables such as `{n}`.")]
-
-
-class Frozen(BaseModel):
-    """A value of the contract: immutable, and without room for unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+Player = Literal["engine", "libzmq", "pyzmq", "librdkafka", "proton", "command"]
+PLAYERS: Mapping[str, Player] = {"kafka": "librdkafka", "amqp1": "proton"}
+"""Libraries that play the clients of protocols, by protocol; the engine plays those of others."""
 
 
 class Property(Frozen):
@@ -276,121 +269,9 @@ class KafkaProtocol(Frozen):
         return self.model_copy(update={"settings": dict.fromkeys(self.settings, REDACTED)})
 
 
-class AmqpArgument(Frozen):
-    """A further argument of an exchange or a queue."""
-
-    name: str
-    """Name, such as `x-max-length`."""
-    value: Annotated[int, Field(ge=-(2**63), lt=2**63)] | str | bool
-    """A number, a text or a flag."""
-
-
-class AmqpExchange(Frozen):
-    """An exchange."""
-
-    name: str
-    """Name."""
-    type: Literal["topic", "direct", "fanout"]
-    """Rule by which the exchange chooses queues."""
-    durable: bool
-    """True if the exchange survives a restart of the broker."""
-    arguments: tuple[AmqpArgument, ...] = ()
-    """Further arguments."""
-
-
-class AmqpWord(Frozen):
-    """Acknowledgements without further options."""
-
-    kind: Literal["each", "none", "never"]
-    """`each`: one for each delivery; `none`: the consumer needs none; `never`: clients send
-    none."""
-
-
-class AmqpMultiple(Frozen):
-    """One acknowledgement for several deliveries."""
-
-    kind: Literal["multiple"] = "multiple"
-    every: Annotated[int, Field(ge=1, le=U32_MAX)]
-    """Number of deliveries."""
-
-
-class AmqpLate(Frozen):
-    """An acknowledgement for each delivery, later."""
-
-    kind: Literal["late"] = "late"
-    delay_ns: PositiveU62
-    """Time from a delivery to its acknowledgement, in nanoseconds."""
-
-
-AmqpAcknowledgement = AmqpWord | AmqpMultiple | AmqpLate
-
-
-class AmqpQueue(Frozen):
-    """The queue of a subscription."""
-
-    name: Template
-    """Template of the name; empty: the broker names it."""
-    type: Literal["classic", "quorum", "stream"]
-    """Type of the queue."""
-    durable: bool
-    """True if the queue survives a restart of the broker."""
-    exclusive: bool
-    """True if the queue belongs to one connection."""
-    auto_delete: bool
-    """True if the broker deletes the queue with its last consumer."""
-    arguments: tuple[AmqpArgument, ...] = ()
-    """Further arguments."""
-    prefetch: U16 = 0
-    """Most unacknowledged deliveries of a client; 0: no limit."""
-    acknowledge: Annotated[AmqpAcknowledgement, Field(discriminator="kind")]
-    """Acknowledgements of deliveries."""
-    refused: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of first deliveries that clients refuse, so that they come again."""
-
-
-class AmqpProtocol(Frozen):
-    """Options of clients of AMQP 0-9-1."""
-
-    kind: Literal["amqp"] = "amqp"
-    connection_name: Template
-    """Template of the name under which the broker lists a connection."""
-    virtual_host: Template
-    """Template of the virtual host."""
-    mechanism: Literal["plain", "external"] = "plain"
-    """Login: user name and password, or the certificate of the client."""
-    channels: Annotated[int, Field(ge=1, le=U16_MAX)] = 1
-    """Channels of a connection, which publications and subscriptions have in turn."""
-    exchanges: tuple[AmqpExchange, ...] = ()
-    """Exchanges that each client declares, in this order."""
-    queues: tuple[AmqpQueue, ...] = ()
-    """Queues of the subscriptions, one for each in their order."""
-    mandatory: tuple[bool, ...] = ()
-    """True for publications whose messages the broker returns if no queue takes them."""
-    persistent: tuple[bool, ...] = ()
-    """True for publications whose messages a durable queue writes to the disk."""
-
-    @property
-    def keeps_session(self) -> bool:
-        """True if queues keep the messages of clients that are away."""
-        return any(q.type != "stream" and not (q.exclusive or q.auto_delete) for q in self.queues)
-
-    @property
-    def keeps_deliveries(self) -> bool:
-        """True if the broker keeps deliveries of a queue, since clients never acknowledge them."""
-        return any(q.acknowledge.kind == "never" for q in self.queues)
-
-    @property
-    def name(self) -> Literal["amqp"]:
-        """Protocol, as results and reports name it."""
-        return "amqp"
-
-    def without_secrets(self) -> AmqpProtocol:
-        """Returns the same: there are no secrets."""
-        return self
-
-
 Protocol = Annotated[
-    Mqtt | Zmtp | NatsProtocol | KafkaProtocol | AmqpProtocol, Field(discriminator="kind")
+    Mqtt | Zmtp | NatsProtocol | KafkaProtocol | AmqpProtocol | Amqp1Protocol,
+    Field(discriminator="kind"),
 ]
 
 
@@ -494,8 +375,7 @@ class RecordsPayload(Frozen):
 
 
 class TextPayload(Frozen):
-    """The user's own text; without a stamp in it counted, but without latency or order. MQTT 5 has
-    the stamp in a user property."""
+    """The user's own text. Without a stamp, in it or beside it, it has no latency and no order."""
 
     kind: Literal["text"] = "text"
     template: Template

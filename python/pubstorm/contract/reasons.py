@@ -254,9 +254,10 @@ class Reason(StrEnum):
     AMQP_PRECONDITION_FAILED = (
         "amqp_precondition_failed",
         ReasonFamily.REPLY,
-        "reply code 406: the broker has an exchange or a queue of this name with other settings, "
-        "or does not take these: the text of the broker names the setting; write the same in the "
-        "scenario, or delete the old one",
+        "reply code 406, and the text of the broker names what it does not take: other settings of "
+        "a name that exists, a setting that it does not know, a message above its "
+        "max_message_size, or an acknowledgement later than its consumer_timeout: for a name that "
+        "exists, write the same settings, or declare: false for a queue, or delete it",
     )
     AMQP_FRAME_ERROR = "amqp_frame_error", ReasonFamily.REPLY
     AMQP_SYNTAX_ERROR = "amqp_syntax_error", ReasonFamily.REPLY
@@ -443,8 +444,8 @@ class Reason(StrEnum):
         "protocol_error",
         ReasonFamily.EITHER,
         "the target sent bytes that the protocol of the clients does not allow: look whether this "
-        "port speaks that protocol; ports of TLS take mqtts://, natss:// or amqps://, ports of "
-        "WebSocket ws:// or wss://",
+        "port speaks that protocol; ports of TLS take mqtts://, natss://, amqps:// or amqp1s://, "
+        "ports of WebSocket ws:// or wss://",
     )
     PACKET_TOO_LARGE = (
         "packet_too_large",

@@ -10,8 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from pubstorm.contract import U62
-from pubstorm.contract.protocol import U32, Frozen
+from pubstorm.contract import U32, U62, Frozen
 from pubstorm.contract.recorded import (
     INSTANT_NS_MAX,
     MESSAGES_MAX,

@@ -154,8 +154,8 @@ class Counters(Value):
     foreign_total: Count = 0
     """Messages received that no client of this run stamped, but for those of `unstamped_total`."""
     unstamped_total: Count = 0
-    """Messages received without a stamp of this run, under names to which declared flows lead: what
-    carries them drops or changes the stamp."""
+    """Messages received without the stamp of a message of their name, under names to which declared
+    flows lead: what carries them drops, changes or swaps stamps."""
     link_retransmissions_total: Count = 0
     """Segments that the link of a client lost, and that came later by a retransmission."""
     link_full_total: Count = 0
@@ -504,6 +504,11 @@ class Snapshot(Value):
     clock: ClockState | None = None
     """State of the agent's reference clock; `bound_ns` is the largest of the interval. Null: its
     host's clock is the reference."""
+
+    def fits(self, populations: int) -> bool:
+        """Returns True if it is of a plan with so many populations."""
+        last = max((max(flow.source, flow.to) for flow in self.flows), default=-1)
+        return len(self.populations) == populations > last
 
     @property
     def starved(self) -> bool:

@@ -4,13 +4,15 @@ resolves no name."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Annotated
 from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pubstorm.contract import TARGET_BROKER, Source
 from pubstorm.contract.capabilities import (
     BY_NAME,
     CAPABILITIES,
@@ -22,6 +24,9 @@ from pubstorm.contract.capabilities import (
     forms,
 )
 from pubstorm.quantities import UnfitError
+
+TARGET = "target"
+"""Name of the targets of a scenario that gives them none."""
 
 
 class Target(BaseModel):
@@ -43,6 +48,8 @@ class Target(BaseModel):
     """Ports of the same broker for clients of other protocols, by the kind of the protocol."""
     addresses: tuple[str, ...] = ()
     """Addresses of the host; empty: each agent resolves it at its start."""
+    name: str = Field(default=TARGET, exclude=True)
+    """Name by which a scenario calls it, alone or with others."""
 
     def __str__(self) -> str:
         host = self.host_in_url
@@ -142,6 +149,29 @@ class AmqpTarget(Target):
         return CAPABILITIES["amqp"]
 
 
+class Amqp1Target(Target):
+    """The address of a broker that already runs, for receivers of AMQP 1.0."""
+
+    def __str__(self) -> str:
+        return f"{'amqp1s' if self.tls else 'amqp1'}://{self.host_in_url}:{self.port}"
+
+    @property
+    def can(self) -> Capabilities:
+        """Abilities of its protocol."""
+        return CAPABILITIES["amqp1"]
+
+
+def sources_of(targets: Iterable[Target]) -> tuple[Source, ...]:
+    """Returns targets as monitors call them: by name and number, without a name `broker-0` and so
+    on."""
+    numbers, found = Counter[str](), list[Source]()
+    for target in targets:
+        group = TARGET_BROKER if target.name == TARGET else target.name
+        found.append(Source.member("broker", group, numbers[group]))
+        numbers[group] += 1
+    return tuple(found)
+
+
 def parse_target(text: object) -> Target:
     """Returns the target of an address in one of the `forms`. Raises UnfitError."""
     found = _URL.fullmatch(text.strip()) if isinstance(text, str) else None
@@ -171,6 +201,8 @@ def parse_target(text: object) -> Target:
         case "amqp":
             own = _virtual_host(found["path"], text)
             return AmqpTarget(host=host, port=port, tls=tls, virtual_host=own)
+        case "amqp1":
+            return Amqp1Target(host=host, port=port, tls=tls)
         case "ws":
             path = found["path"] if found["path"].startswith("/") else f"/{found['path']}"
             return Target(host=host, port=port, tls=tls, websocket=path)
@@ -178,15 +210,20 @@ def parse_target(text: object) -> Target:
             return Target(host=host, port=port, tls=tls, quic=scheme.name == QUIC)
 
 
-def parse_targets(value: object) -> tuple[Target, ...]:
-    """The addresses in one URL or a list of them."""
+def parse_targets(value: object, name: str = TARGET) -> tuple[Target, ...]:
+    """The addresses in one URL or a list of them, called by a name."""
+    return tuple(target.model_copy(update={"name": name}) for target in _addresses_in(value))
+
+
+def _addresses_in(value: object) -> tuple[Target, ...]:
     if isinstance(value, (list, tuple)):
         if not value:
             raise UnfitError(value, f"is {forms()}, or a list of them")
         targets = tuple(parse_target(item) for item in value)
         if len({target.can.title for target in targets}) > 1:
             titles = dict.fromkeys(scheme.can.title for scheme in SCHEMES)
-            raise UnfitError(value, f"are targets of one protocol: {', '.join(titles)}")
+            hint = "give targets of other protocols a name: target: {mqtt: ADDRESS, log: ADDRESS}"
+            raise UnfitError(value, f"are targets of one protocol: {', '.join(titles)}", hint)
         if len({getattr(target, "virtual_host", "") for target in targets}) > 1:
             hint = 'write virtual_host: "vh-{n}" in a population'
             raise UnfitError(value, "are targets with one virtual host", hint)

@@ -1,7 +1,7 @@
 """The assignment of populations to agents, and the command of each. The engine plays its share of
 the populations in groups by the label of their hosts. Other programs follow: one for each publisher
-of ZeroMQ, for each population of its real subscribers, and of consumers of Kafka. Keys of CURVE go
-to them in their environment, never stored."""
+of ZeroMQ, for each population of its real subscribers, and of consumers of Kafka and AMQP 1.0. Keys
+of CURVE go to them in their environment, never stored."""
 
 from __future__ import annotations
 
@@ -197,6 +197,8 @@ def _words(plan: Plan, program: AgentProgram, logs: Path, users: UserPrograms) -
             return (sys.executable, "-m", "pubstorm.fleet.zmq_agent")
         case "librdkafka":
             return (sys.executable, "-m", "pubstorm.fleet.kafka_agent")
+        case "proton":
+            return (sys.executable, "-m", "pubstorm.fleet.amqp1_agent")
         case _:
             name = plan.populations[program.population].name
             target = plan.targets[target_of(plan, program.population, program.share)]

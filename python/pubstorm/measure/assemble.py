@@ -13,6 +13,7 @@ from pubstorm.contract.commands import ActiveClients, Hello
 from pubstorm.contract.offered_load import lacks_stamps, target_of
 from pubstorm.contract.plan import HoldAction, Plan, PlannedPopulation, PublishAction
 from pubstorm.contract.protocol import ClosedPace, OpenPace
+from pubstorm.contract.queue_limits import QueueLimits
 from pubstorm.contract.snapshot import FlowSnapshot
 from pubstorm.contract.sums import Pair, RunSum, total
 from pubstorm.fleet.programs import AgentProgram, Assignment
@@ -202,7 +203,7 @@ class Assembly:
         pace = population.publications[0].pace
         kind = population.player
         assert kind != "engine", "an engine is no program"
-        assert kind != "librdkafka", "consumers publish nothing"
+        assert kind != "librdkafka" and kind != "proton", "consumers publish nothing"
         return PublisherResult(
             name=program.name,
             population=population.name,
@@ -250,6 +251,9 @@ class Assembly:
             asked_max=self._asked_max(indices),
             acknowledged=any(each.qos for plan in plans for each in plan.publications),
             leaves_deliveries=any(getattr(p.protocol, "keeps_deliveries", False) for p in plans),
+            queue_limits=QueueLimits.lowest(
+                getattr(p.protocol, "queue_limits", None) for p in plans
+            ),
             delivery_qos=self._delivery_qos(own),
             closed_loop=any(map(_is_closed_loop, plans)),
             closed_loop_window=_window(plans, ClosedPace),
@@ -569,9 +573,11 @@ def _read_rate_per_s(populations: Iterable[PlannedPopulation]) -> float | None:
 def _window(
     populations: Iterable[PlannedPopulation], pace: type[OpenPace | ClosedPace]
 ) -> int | None:
-    publications = (p for population in populations for p in population.publications)
-    paced = (p.window for p in publications if isinstance(p.pace, pace) and p.qos > 0)
-    return min(paced, default=None)
+    each = (
+        [p.window for p in population.publications if isinstance(p.pace, pace) and p.qos > 0]
+        for population in populations
+    )
+    return min((len(windows) * min(windows) for windows in each if windows), default=None)
 
 
 def _mean_rates(name: str, stages: Iterable[StageResult]) -> Rates:

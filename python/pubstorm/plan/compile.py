@@ -104,7 +104,7 @@ def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
             tls=broker.tls_mode != "none",
             websocket=WEBSOCKET_PATH if broker.serves_websocket else None,
             quic=broker.serves_quic,
-            ports=dict.fromkeys(broker.OTHER_PORTS, 0),
+            ports={str(each): 0 for each in broker.other_ports},
         )
         for broker in scenario.topology.brokers.values()
         for _ in range(broker.count)
@@ -119,9 +119,9 @@ def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
 
 
 def targets_by_name(scenario: Scenario) -> dict[str, range]:
-    """Indices of the targets that a name of a broker or of a population of publishers stands for,
-    and those of `target`."""
-    counts = {"target": len(scenario.target)}
+    """Indices of the targets that a name of targets, of a broker or of a population of publishers
+    stands for."""
+    counts = scenario.target_sizes
     counts |= {name: broker.count for name, broker in scenario.topology.brokers.items()}
     counts |= {name: each.clients for name, each in scenario.publishers.items()}
     firsts = accumulate(counts.values(), initial=0)

@@ -10,6 +10,7 @@ from random import Random
 from typing import Literal
 
 from pubstorm.contract import plan
+from pubstorm.contract.commands import CLIENT_CHANGES
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.faults import BRIDGE_FAULTS, Breakables, Fault, FaultKind, victims_of
 from pubstorm.scenario.message_counts import messages_of
@@ -117,9 +118,6 @@ def _change_actions(
         yield name, CLIENT_CHANGES[kind](clients=clients, over_ns=change.over)
 
 
-CLIENT_CHANGES: Mapping[
-    str, type[plan.AddClients] | type[plan.RemoveClients] | type[plan.MigrateClients]
-] = {"add": plan.AddClients, "remove": plan.RemoveClients, "migrate": plan.MigrateClients}
 DEFAULT_PARALLELISM = 100
 
 

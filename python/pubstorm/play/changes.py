@@ -7,16 +7,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pubstorm.contract.commands import ActiveClients, change_words, together, unique_name
+from pubstorm.contract.commands import (
+    CLIENT_CHANGES,
+    ActiveClients,
+    ClientsChange,
+    change_words,
+    together,
+    unique_name,
+)
 from pubstorm.contract.plan import (
-    AddClients,
     ChangeAction,
     ChangeRate,
     HoldAction,
     Plan,
     PlannedStage,
     PublishAction,
-    RemoveClients,
 )
 from pubstorm.errors import UsageError
 from pubstorm.measure.run_log import AppliedChange
@@ -34,8 +39,9 @@ from pubstorm.quantities import (
 from pubstorm.scenario.fields import clients_or_part
 
 FORMS = (
-    "add 500 POPULATION [over 5s], remove 50% POPULATION [over 5s], rate 2 POPULATION, pause, "
-    "resume, end stage, stop, fault KIND NAME [for 10s] or repair FAULT"
+    "add 500 POPULATION [over 5s], remove 50% POPULATION [over 5s], migrate 50% POPULATION "
+    "[over 5s], rate 2 POPULATION, pause, resume, end stage, stop, fault KIND NAME [for 10s] or "
+    "repair FAULT"
 )
 DURATION = QuantityField(duration_ns, 0, 2**62)
 FACTOR = QuantityField(factor, 0, 1e6)
@@ -47,12 +53,12 @@ class AskedChange:
 
     population: str
     """A population or a share of one."""
-    kind: Literal["add", "remove", "rate"]
+    kind: ClientsChange | Literal["rate"]
     """Kind of the change."""
     amount: float | PartOf
     """Clients, a share of them, or times the planned rate."""
     over_ns: int = 0
-    """Time over which clients join or leave, in nanoseconds."""
+    """Time over which clients join, leave or migrate, in nanoseconds."""
 
     @property
     def name(self) -> str:
@@ -62,7 +68,8 @@ class AskedChange:
     def actions(self, active: ActiveClients, indices: Sequence[int]) -> dict[int, ChangeAction]:
         """Returns the change of each population, without populations of which no client changes.
         Raises UsageError if the change cannot be made."""
-        if self.kind == "rate" and not isinstance(self.amount, PartOf):
+        if self.kind == "rate":
+            assert not isinstance(self.amount, PartOf), "a rate has a factor"
             return dict.fromkeys(indices, ChangeRate(factor=self.amount))
         if active.staying.intersection(indices):
             message = f"found {self.kind} of publishers, allowed is a change of a rate"
@@ -70,7 +77,7 @@ class AskedChange:
         if not isinstance(self.amount, PartOf) and len(indices) > 1:
             hint = "write a share in percent, or name one of its shares"
             raise UsageError(f"population {self.population} has shares", hint)
-        kind = AddClients if self.kind == "add" else RemoveClients
+        kind = CLIENT_CHANGES[self.kind]
         counts = {index: self._clients(active, index) for index in indices}
         found: dict[int, ChangeAction] = {
             index: kind(clients=count, over_ns=self.over_ns)
@@ -175,6 +182,8 @@ class StageChanges:
         made = [change for change in run.recorder.run_log.changes if change.stage == index]
         names = [stage.name, *taken, *(change.name for change in (*made, *self._upcoming))]
         change = unique_name(wanted.name, names)
+        if wanted.kind == "migrate":
+            _check_migration(run.plan, members[name])
         actions = wanted.actions(run.active, members[name])
         asked = [AppliedChange(index, at_ns, change, p, action) for p, action in actions.items()]
         self._check_clients(asked)
@@ -201,6 +210,16 @@ def _check_clients_change(action: PublishAction) -> None:
     if action.messages is not None:
         hint = "the messages are divided among the clients at the start of the stage"
         raise UsageError("the stage has a number of messages: only its rates can change", hint)
+
+
+def _check_migration(plan: Plan, populations: Iterable[int]) -> None:
+    """Raises UsageError if clients of these populations have connections of TCP."""
+    for population in (plan.populations[index] for index in populations):
+        targets = [plan.targets[index] for index in population.at.targets]
+        if not all(target.quic for target in targets):
+            found = f"found migrate of {population.name}, whose targets have TCP"
+            hint = "a connection of TCP ends when its address changes"
+            raise UsageError(f"{found}, allowed are clients of MQTT over quic://", hint)
 
 
 def members_of(plan: Plan, stage: PlannedStage) -> dict[str, tuple[int, ...]]:
@@ -247,8 +266,8 @@ def by_hand_text(change: AppliedChange, words: str) -> str:
 def _asked(verb: str, amount: str, population: str, over: str | None) -> AskedChange:
     if verb == "rate" and over is None:
         return AskedChange(population, "rate", float(FACTOR.read(amount)))
-    kinds: dict[str, Literal["add", "remove"]] = {"add": "add", "remove": "remove"}
-    if verb not in kinds:
-        raise UnfitError(verb, "is add, remove, or rate without over")
+    kind = next((kind for kind in CLIENT_CHANGES if kind == verb), None)
+    if kind is None:
+        raise UnfitError(verb, f"is {', '.join(CLIENT_CHANGES)}, or rate without over")
     over_ns = 0 if over is None else int(DURATION.read(over))
-    return AskedChange(population, kinds[verb], clients_or_part(amount), over_ns)
+    return AskedChange(population, kind, clients_or_part(amount), over_ns)

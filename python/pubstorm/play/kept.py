@@ -221,7 +221,8 @@ def salvage(path: Path, live: Live) -> None:
         for line in lines_of(path / EVENTS_FILE):
             kept.note(stored_event(line))
     with contextlib.suppress(OSError):
-        for snapshot in snapshots_in(journal_lines(path, SNAPSHOTS_FILE)):
+        lines = journal_lines(path, SNAPSHOTS_FILE)
+        for snapshot in snapshots_in(lines, len(kept.plan.populations)):
             kept.add(snapshot)
     run_log = kept.run_log()
     run_log.interrupted = run_log.ended_early = True

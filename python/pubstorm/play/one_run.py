@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.sums import RunSum
+from pubstorm.contract.target import PublisherTarget
 from pubstorm.errors import PubstormError
 from pubstorm.exports import Exports
 from pubstorm.exports import Run as Exported
@@ -522,8 +523,8 @@ def _older_targets(scenario: Scenario, *, is_shared: bool) -> Sequence[int]:
     started, the many small ones of bridges, and publishers, which keep nothing."""
     named = targets_by_name(scenario)
     small = {bridge.from_ for bridge in scenario.topology.bridges.values()}
-    left_out = {*small, *scenario.publishers}
-    if scenario.targets_publish:
-        left_out.add("target")
-    older = [name for name in named if name == "target" or is_shared]
+    given = {target.name: target for target in scenario.target}
+    publishing = (name for name, target in given.items() if isinstance(target, PublisherTarget))
+    left_out = {*small, *scenario.publishers, *publishing}
+    older = [name for name in named if name in given or is_shared]
     return [index for name in older if name not in left_out for index in named[name]]

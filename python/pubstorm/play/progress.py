@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pubstorm.contract.commands import Sent
@@ -22,6 +22,8 @@ LEAVE_TIMEOUT_NS = 30 * SECOND_NS
 """Longest time of a disconnect stage beyond its schedule."""
 WILLS_WAIT_MAX_NS = 600 * SECOND_NS
 """Longest time in which a disconnect stage waits for wills that are not due yet."""
+HOPELESS_NS = 3 * SECOND_NS
+"""Time of failing attempts after which a run has to end, unless some are still under way."""
 CONNECT_TIMEOUTS_MAX = 3
 """Timeouts of a connect stage after which it ends, whatever moves."""
 CONNECT_EACH_NS = SECOND_NS // 10
@@ -101,8 +103,10 @@ class Progress:
         """Instant of the last message that was new: sent, acknowledged or received."""
         self.connecting_ns = 0
         """Instant of the last first attempt, or of the last new maximum of ready clients."""
-        self.failing_since_ns: int | None = None
+        self._failing_since_ns: int | None = None
         """Instant of the first failed attempt."""
+        self._awaited: Sequence[int] | None = None
+        """Attempts of each population that had begun when some had failed for long."""
 
     @property
     def latest(self) -> Mapping[int, Snapshot]:
@@ -230,6 +234,23 @@ class Progress:
         """True if no attempt has succeeded since the start, though there were some."""
         return self._connected_total == 0 and self._first_attempts_total > 0
 
+    def hopeless_ns(self) -> int | None:
+        """Returns how long attempts have failed, if that is long, no client ever connected, and the
+        attempts that had begun by then have failed too; None otherwise."""
+        since_ns = self._failing_since_ns
+        if since_ns is None or not self.nothing_connected():
+            return None
+        failing_ns = self._clock() - since_ns
+        if failing_ns < HOPELESS_NS:
+            return None
+        every = range(len(self.plan.populations))
+        counts = [self.sums.population([index]).counters for index in every]
+        if self._awaited is None:
+            self._awaited = [each.connect_attempts_total for each in counts]
+        pairs = zip(counts, self._awaited, strict=True)
+        is_over = all(each.connect_failed_total >= awaited for each, awaited in pairs)
+        return failing_ns if is_over else None
+
     def _take_messages(self, snapshot: Snapshot) -> bool:
         """Returns True if something moved. Deliveries that were not expected are no movement, as
         duplicates are none: a broker may send them for ever."""
@@ -265,8 +286,8 @@ class Progress:
             self._connected_total += counters.connected_total
             attempts = self._first_attempts_total + counters.connect_attempts_total
             self._first_attempts_total = min(attempts, clients)
-            if counters.connect_failed_total and self.failing_since_ns is None:
-                self.failing_since_ns = now_ns
+            if counters.connect_failed_total and self._failing_since_ns is None:
+                self._failing_since_ns = now_ns
         # A connection by itself is no progress: two runs may take each other's client ids for ever.
         self._present_max = max(self._present_max, self._present())
         return before != (self._present_max, self._first_attempts_total)

@@ -98,6 +98,7 @@ def measured_of(info: RunInfo, output: RunOutput, environment: Environment) -> M
     """Returns the measurements of a run."""
     assembly, monitored, run_log = output.assembly, output.monitored, output.assembly.run_log
     maker, tracks, scenario = PartMaker(), output.tracks, info.scenario
+    given = scenario.target_sources
     headroom, word = maker.part("headroom", lambda: headroom_of(assembly, environment), (None, ""))
     found = maker.part("phases", lambda: phases(assembly, tracks), ())
     bridges = tuple(scenario.topology.bridges)
@@ -112,6 +113,7 @@ def measured_of(info: RunInfo, output: RunOutput, environment: Environment) -> M
         name=scenario.name,
         run_directory=str(info.directory.path),
         targets=tuple(str(target) for target in assembly.plan.targets),
+        target_names=tuple(source.name for source in given),
         started=info.started.isoformat(timespec="seconds"),
         started_unix_ns=run_log.started_unix_ns,
         started_monotonic_ns=run_log.started_ns,
@@ -142,7 +144,7 @@ def measured_of(info: RunInfo, output: RunOutput, environment: Environment) -> M
         validity=assembly.limits,
         environment=environment,
     )
-    sources = Sources(tracks, output.brokers, targets_by_name(scenario))
+    sources = Sources(tracks, output.brokers, targets_by_name(scenario), given)
     parts = {
         name: maker.part(name, make, otherwise)
         for name, (make, otherwise) in summaries(measured, assembly, sources).items()

@@ -39,10 +39,8 @@ from pubstorm.play.progress import (
 from pubstorm.play.publisher_restarts import PublisherRestarts
 from pubstorm.quantities import SECOND_NS, span_text
 from pubstorm.scenario.fleet import OnAgentFailure
-from pubstorm.topology import BrokerDied, BrokerEvent, BrokerRestarted, LinksDied
+from pubstorm.topology import BrokerDied, BrokerEvent, BrokerRestarted, LinksDied, ServiceDied
 
-HOPELESS_NS = 3 * SECOND_NS
-"""Time for which attempts may fail while no client is connected."""
 CLOSE_TIMEOUT_NS = 5 * SECOND_NS
 """Longest time in which agents balance their ledgers after a close."""
 PUBLISHER_GRACE_NS = 2 * SECOND_NS
@@ -520,6 +518,8 @@ class Controller:
                     self._end_if(await self._failures.on_replaced(event))
             case BrokerDied():
                 run.note("broker", event.text)
+            case ServiceDied():
+                run.note("service", event.text)
             case FaultNews():
                 if event.applied is not None:
                     run.recorder.store_fault(event.applied)
@@ -577,12 +577,9 @@ class Controller:
         return True
 
     def _give_up_if_hopeless(self) -> None:
-        progress = self._run.progress
-        if progress.failing_since_ns is not None and progress.nothing_connected():
-            failing_ns = self._run.clock() - progress.failing_since_ns
-            if failing_ns >= HOPELESS_NS:
-                failing_s = failing_ns / SECOND_NS
-                self._give_up(f"no client is connected after {failing_s:.0f} s of failing attempts")
+        if (failing_ns := self._run.progress.hopeless_ns()) is not None:
+            failing_s = failing_ns / SECOND_NS
+            self._give_up(f"no client is connected after {failing_s:.0f} s of failing attempts")
 
     def _give_up(self, text: str) -> None:
         self._run.note("target", f"{text}: the run ends here")

@@ -184,18 +184,18 @@ def _cells(run_directory: Path, result: RunResult) -> HistogramCells[str]:
     started_ns, names = result.started_monotonic_ns, list(result.populations)
     width_ns = max(math.ceil(result.duration_s / INTERVALS_MAX), 1) * SECOND_NS
     cells = HistogramCells[str](started_ns, width_ns)
-    for snapshot in _snapshots(run_directory):
+    for snapshot in _snapshots(run_directory, len(names)):
         if snapshot.to_ns > started_ns:
             span = max(snapshot.from_ns, started_ns), snapshot.to_ns
             cells.add(span, _tagged(snapshot, names))
     return cells
 
 
-def _snapshots(run_directory: Path) -> Iterator[Snapshot]:
+def _snapshots(run_directory: Path, populations: int) -> Iterator[Snapshot]:
     """Yields the snapshots of a run; none if there is no file, since nothing was played. The last
     line may be cut off. Raises StoredRunError if the file cannot be read."""
     try:
-        yield from snapshots_in(journal_lines(run_directory, SNAPSHOTS_FILE))
+        yield from snapshots_in(journal_lines(run_directory, SNAPSHOTS_FILE), populations)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -62,8 +62,12 @@ def _listed(names: Sequence[str]) -> str:
 
 def _headline(found: SheetComparison) -> str:
     differing = sum(row.differs for row in found.rows)
-    brokers, figures = len(found.columns), counted(len(found.rows), "figure")
-    return f"{counted(brokers, 'broker')}, {figures}: brokers differ in {differing} of them."
+    columns, figures = len(found.columns), counted(len(found.rows), "figure")
+    brokers, they = len({column.identity.broker for column in found.columns}), "brokers"
+    compared = counted(brokers, "broker")
+    if brokers < columns:
+        compared, they = f"{compared} in {columns} columns", "columns"
+    return f"{compared}, {figures}: {they} differ in {differing} of them."
 
 
 def _key_figures(rows: Sequence[SheetRow], names: Sequence[str]) -> Iterator[KeyFigure]:

@@ -578,8 +578,8 @@ def _limits(result: RunResult) -> str:
 
 def _targets(result: RunResult) -> str:
     if len(result.targets) <= TARGETS_MAX:
-        return ", ".join(result.targets)
-    shown = result.targets[: TARGETS_MAX - 1]
+        return ", ".join(result.shown_targets)
+    shown = result.shown_targets[: TARGETS_MAX - 1]
     return f"{', '.join(shown)} and {count_text(len(result.targets) - len(shown))} more"
 
 

@@ -162,9 +162,9 @@ class Identity(Value):
     environment: Environment | None = None
     """The machine and the programs; null until a cell was played."""
 
-    def named(self, name: str) -> str:
-        """Returns a name of the broker with the protocol, if it is not MQTT."""
-        return name if self.protocol == MQTT else f"{name} ({self.protocol})"
+    def named(self, name: str, *, always: bool = False) -> str:
+        """Returns a name of the broker with the protocol, if it is not MQTT, or always."""
+        return f"{name} ({self.protocol})" if always or self.protocol != MQTT else name
 
 
 class SheetDrift(Value):

@@ -192,10 +192,12 @@ def _identity(sheet: Datasheet) -> tuple[object, ...]:
 
 
 def _names(passes: Sequence[Sequence[Datasheet]]) -> list[str]:
-    """Returns a name for each column: the broker, with its version and a number if needed."""
-    brokers = [group[0].identity.named(group[0].identity.broker) for group in passes]
-    full = [group[0].name_of_broker for group in passes]
-    names = []
+    """Returns a name for each column: the broker, with its version and a number if needed, and with
+    the protocol where protocols differ."""
+    who, names = [group[0].identity for group in passes], list[str]()
+    are_mixed = len({each.protocol for each in who}) > 1
+    brokers = [each.named(each.broker, always=are_mixed) for each in who]
+    full = [each.named(f"{each.broker} {each.version}".strip(), always=are_mixed) for each in who]
     for place, (broker, name) in enumerate(zip(brokers, full, strict=True)):
         short = broker if brokers.count(broker) == 1 else name
         is_unique = short == broker or full.count(name) == 1

@@ -114,11 +114,14 @@ def journal_lines(run_directory: Path, file: str) -> Iterator[bytes]:
     yield from lines_of(run_directory / file)
 
 
-def snapshots_in(lines: Iterable[bytes]) -> Iterator[Snapshot]:
-    """Yields the snapshots of stored lines; the last line may be cut off."""
+def snapshots_in(lines: Iterable[bytes], populations: int | None = None) -> Iterator[Snapshot]:
+    """Yields the snapshots of stored lines, of a plan with so many populations. The last line may
+    be cut off. Lines that were damaged are left out."""
     for line in lines:
         with suppress(ValidationError):
-            yield Snapshot.model_validate_json(line)
+            snapshot = Snapshot.model_validate_json(line)
+            if populations is None or snapshot.fits(populations):
+                yield snapshot
 
 
 def merged_lines(file: str, lines: Iterable[bytes], step: str, merging: Merging) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ from pubstorm.contract import Number, Value
 from pubstorm.contract.capabilities import CAPABILITIES, Capabilities, ProtocolName
 from pubstorm.contract.histogram import Delays, Histogram, parts_ns
 from pubstorm.contract.protocol import Player
+from pubstorm.contract.queue_limits import QueueLimits
 from pubstorm.contract.snapshot import (
     AnswerCounters,
     Counters,
@@ -397,6 +398,8 @@ class PopulationResult(PopulationSums):
     """True if it publishes messages that are acknowledged: with QoS 1 or 2."""
     leaves_deliveries: bool = False
     """True if it acknowledges no delivery of a queue, so that the broker keeps them."""
+    queue_limits: QueueLimits | None = None
+    """Limits that the scenario gives deliveries of its queues; null: none."""
     delivery_qos: tuple[int, ...] = ()
     """Levels of QoS of the deliveries to it; empty if there were none, or the protocol has none."""
     lives: bool = False
@@ -418,9 +421,10 @@ class PopulationResult(PopulationSums):
     stalled: int = 0
     """Subscribers that had stalled and got nothing more before their publish stages ended."""
     closed_loop_window: int | None = None
-    """Window of its closed-loop publications of QoS 1 and 2, the smallest; null: there is none."""
+    """Messages that a client may have in flight of its closed-loop publications of QoS 1 and 2, if
+    each has the smallest window; null: there is none."""
     open_loop_window: int | None = None
-    """Window of its open-loop publications of QoS 1 and 2, the smallest; null: there is none."""
+    """The same of its open-loop publications."""
     closed_loop: bool = False
     """True if any publication of the population is closed loop."""
     to_come_total: int = 0

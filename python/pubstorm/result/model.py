@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.contract import U64, Instant, Moment, Number, Value
+from pubstorm.contract import TARGET_BROKER, U64, Instant, Moment, Number, Value, split_member
 from pubstorm.quantities import SLOPES, Unit
 from pubstorm.result.interval import Cell
 from pubstorm.result.machinery import (
@@ -60,6 +60,7 @@ class LimitedBy(StrEnum):
     PUBLISHER = "publisher"
     NETWORK = "network"
     LINK = "link"
+    SERVICE = "service"
     WINDOW = "window"
     SCENARIO = "scenario"
     UNKNOWN = "unknown"
@@ -158,6 +159,7 @@ class Event(Value):
         "failure",
         "broker",
         "publisher",
+        "service",
         "restart",
         "interrupt",
         "target",
@@ -206,6 +208,9 @@ class Measured(Value):
     """Folder that the run was written to."""
     targets: tuple[str, ...]
     """Broker addresses."""
+    target_names: tuple[str, ...] = ()
+    """Names of the first targets, which the run did not start, as monitors call them. Empty: they
+    are `broker-0` and so on."""
     started: Moment
     """Wall-clock start, ISO 8601 with offset."""
     started_unix_ns: U64 = 0
@@ -286,11 +291,22 @@ class Measured(Value):
     """The machine and the programs."""
 
     @property
-    def given_targets(self) -> tuple[str, ...]:
-        """The targets that the run did not start: `broker-0` and so on. Those that it started
-        follow them."""
-        started = len(self.brokers) + len(self.publishers)
-        return self.targets[: len(self.targets) - started]
+    def given_targets(self) -> dict[str, str]:
+        """Addresses of the targets that the run did not start, by name. Those that it started
+        follow them in `targets`."""
+        given = self.targets[: len(self.targets) - len(self.brokers) - len(self.publishers)]
+        numbered = (f"{TARGET_BROKER}-{number}" for number, _ in enumerate(given))
+        return dict(zip(self.target_names or numbered, given, strict=False))
+
+    @property
+    def shown_targets(self) -> tuple[str, ...]:
+        """The targets in words: names that a scenario gave them, and addresses."""
+        given = self.given_targets
+        words = (
+            address if split_member(name)[0] == TARGET_BROKER else f"{name} ({address})"
+            for name, address in given.items()
+        )
+        return (*words, *self.targets[len(given) :])
 
     @property
     def changed_by_hand(self) -> bool:

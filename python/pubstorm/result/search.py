@@ -3,11 +3,11 @@ stored in `series.json`: its steps with their verdicts, and the tables over them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pubstorm.contract import Moment, Number, Positive, Probability, Value
 from pubstorm.quantities import Unit, span_text, value_text
@@ -23,6 +23,13 @@ largest figure; to confirm the answer; to test the recovery of its load."""
 Return = Literal["no collapse", "under overload", "came back", "never"]
 """Outcome of a recovery test: the load never collapsed; it collapsed, and came back before it fell;
 it came back after it fell; it did not come back in the time of the test."""
+
+
+def check_rows(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Raises ValueError if a row has another number of cells than there are columns."""
+    for row in rows:
+        if len(row) != len(columns):
+            raise ValueError(f"found a row of {len(row)} cells, needed are {len(columns)}")
 
 
 class ExperimentRow(Value):
@@ -268,6 +275,12 @@ class SearchResult(Experiment):
     answer: SearchAnswer = Field(default_factory=SearchAnswer)
     """The answer so far."""
 
+    @model_validator(mode="after")
+    def _has_whole_rows(self) -> Self:
+        """Raises ValueError if a trial has cells, and another number than there are columns."""
+        check_rows(self.columns, (trial.cells for trial in self.trials if trial.cells))
+        return self
+
     @property
     def played(self) -> tuple[Trial, ...]:
         """All trials, with the recovery tests, in the order of playing."""
@@ -340,6 +353,12 @@ class SeriesTable(Value):
     rows: tuple[tuple[SeriesCell, ...], ...]
     """One for each step without its variants."""
 
+    @model_validator(mode="after")
+    def _has_whole_rows(self) -> Self:
+        """Raises ValueError if a row has another number of cells than there are columns."""
+        check_rows(self.columns, self.rows)
+        return self
+
 
 class SeriesStep(ExperimentRow):
     """One step of a series. Each repetition has a number of its own."""
@@ -408,3 +427,9 @@ class Series(Experiment):
     """The scenario's tables over all steps, with its variants as columns."""
     text: str
     """The conclusion: the last step that passed, the first that failed; a line for each variant."""
+
+    @model_validator(mode="after")
+    def _has_whole_rows(self) -> Self:
+        """Raises ValueError if a row has another number of cells than there are columns."""
+        check_rows(self.columns, (step.cells for step in self.steps))
+        return self

@@ -10,17 +10,58 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from pubstorm.contract import U32_MAX
+from pubstorm.contract.capabilities import BY_NAME, AddressScheme
 from pubstorm.contract.plan import PlannedAddressUse, PlannedProxyProtocol
-from pubstorm.contract.protocol import U32_MAX
+from pubstorm.contract.target import TARGET, Target, parse_sources, parse_targets
 from pubstorm.quantities import UnfitError
 from pubstorm.scenario.base import Part
-from pubstorm.scenario.fields import TARGETS_JSON, Flag, HostLabel
+from pubstorm.scenario.fields import Flag, HostLabel, name
 
 ADDRESSES_MAX = 255
 """Most addresses of a name that clients use."""
 INVENTED = "198.18.0.0/15"
 """Networks for benchmarks of network devices [RFC 2544, C.2.2]: no host of the Internet has one of
 their addresses."""
+LIST_JSON = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+NAMED_JSON = {"anyOf": [LIST_JSON, {"type": "object", "additionalProperties": LIST_JSON}]}
+
+
+def written_targets(value: object) -> dict[str, list[object]]:
+    """Returns the addresses of targets, as a scenario has them, by the name of the targets."""
+    named = value if isinstance(value, dict) else {} if value is None else {TARGET: value}
+    return {str(key): own if isinstance(own, list) else [own] for key, own in named.items()}
+
+
+def written_schemes(value: object) -> dict[str, AddressScheme | None]:
+    """Returns the scheme of the first address of each name; None for an address without one."""
+    firsts = ((key, str(next(iter(own), ""))) for key, own in written_targets(value).items())
+    return {key: BY_NAME.get(first.strip().partition("://")[0]) for key, first in firsts}
+
+
+def _targets(value: object) -> tuple[Target, ...]:
+    if not isinstance(value, dict) or not value:
+        return parse_targets(value)
+    found: list[Target] = []
+    for key, own in value.items():
+        called = name(key)
+        try:
+            found += parse_targets(own, called)
+        except UnfitError as unfit:
+            raise UnfitError(own, f"for {called} {unfit.allowed}", unfit.hint) from None
+    return tuple(found)
+
+
+Targets = Annotated[
+    tuple[Target, ...],
+    BeforeValidator(_targets),
+    WithJsonSchema({"title": "address, list or mapping", **NAMED_JSON}),
+]
+Sources = Annotated[
+    tuple[str, ...] | None,
+    BeforeValidator(parse_sources),
+    WithJsonSchema({"title": "address or list", **LIST_JSON}),
+]
 
 
 def _addresses(value: object) -> tuple[str, ...]:
@@ -53,7 +94,7 @@ def network(value: object) -> str:
 GivenAddresses = Annotated[
     tuple[str, ...],
     BeforeValidator(_addresses),
-    WithJsonSchema({"title": "address or list", **TARGETS_JSON}),
+    WithJsonSchema({"title": "address or list", **LIST_JSON}),
 ]
 Network = Annotated[
     str, BeforeValidator(network), WithJsonSchema({"title": "network", "type": "string"})

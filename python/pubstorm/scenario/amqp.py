@@ -8,11 +8,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from pubstorm.contract.capabilities import ProtocolName
-from pubstorm.contract.protocol import (
+from pubstorm.contract.amqp import (
     AmqpMultiple,
     AmqpProtocol,
 )
+from pubstorm.contract.capabilities import ProtocolName
 from pubstorm.quantities import QuantityField, UnfitError, count, describe
 from pubstorm.scenario.addresses import ProxyProtocol
 from pubstorm.scenario.credentials import Tls
@@ -247,7 +247,7 @@ class AmqpClients(Simulated):
         if flow.queue is None or flow.type == "stream":
             return
         for name, other in around.populations.items():
-            if other is self or not isinstance(other, AmqpClients):
+            if other is self or not isinstance(other, AmqpClients) or not self.is_near(other):
                 continue
             flows = (each for _, each in other._flows() if isinstance(each, AmqpSubscription))
             same = [each for each in flows if each.queue == flow.queue]

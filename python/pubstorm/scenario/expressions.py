@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import ceil, floor
 
 from pubstorm.contract import HOST, HOST_OF, OTHER_HOST, TARGET_BROKER, split_member
+from pubstorm.contract.target import TARGET
 from pubstorm.errors import meant
 from pubstorm.metrics import OF_POPULATIONS, SHOWN, names_of
 from pubstorm.metrics.expressions import (
@@ -144,6 +145,7 @@ def check_subject_names(root: At) -> Iterator[Finding]:
     """Finds names that expressions could not distinguish."""
     taken = dict.fromkeys(RESERVED, "word of the monitors")
     for noun, entries in (
+        ("target", root[TARGET].named()),
         ("broker", root["topology"]["brokers"].entries()),
         ("service", root["topology"]["services"].entries()),
         ("bridge", root["topology"]["bridges"].entries()),
@@ -155,6 +157,8 @@ def check_subject_names(root: At) -> Iterator[Finding]:
             if name in taken:
                 message = f"found the {noun} {describe(name)}, which is also a {taken[name]}"
                 hint = f"rename it: {name}.cpu could mean either"
+                if (noun, taken[name]) == ("source", "target"):
+                    hint = f"write {name}-0 for a source of the first target of that name"
                 yield entry.path, f"{message}, allowed is a name of its own", hint
             if name.startswith(OTHER_HOST):
                 message = f"found the {noun} {describe(name)}, allowed is another beginning"
@@ -300,7 +304,7 @@ def _check_memory(path: Path, expression: Expression, subjects: Subjects) -> Ite
 
 def _check_balance(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
     """Yields a balance of something that is no group of targets."""
-    names = (*(("target",) if scenario.target else ()), *scenario.topology.brokers)
+    names = (*scenario.target_sizes, *scenario.topology.brokers)
     if expression.subject is not None and expression.subject not in names:
         yield path, *unknown("subject", expression.subject, names)
 
@@ -413,10 +417,11 @@ def _group(name: str, subjects: Subjects) -> str:
 
 
 def _broker_names(root: At) -> tuple[str, ...]:
-    """Names of the brokers that are watched: those that the run starts, and that of a target."""
+    """Names of the brokers that are watched: those that the run starts, and those of targets."""
     brokers = tuple(_name(entry) for entry in root["topology"]["brokers"].entries())
-    given = (TARGET_BROKER,) if "target" in root or not brokers else ()
-    return (*given, *brokers)
+    named = tuple(_name(entry) for entry in root[TARGET].named())
+    given = (TARGET_BROKER,) if TARGET in root or not brokers else ()
+    return (*(named or given), *brokers)
 
 
 def _name(entry: At) -> str:

@@ -22,10 +22,9 @@ from pydantic import (
     WrapValidator,
 )
 
-from pubstorm.contract import RATE_MAX_PER_S, RATE_MIN_PER_S
-from pubstorm.contract.capabilities import U16_MAX, MqttVersion
-from pubstorm.contract.protocol import IDENTIFIER_MAX, U32_MAX
-from pubstorm.contract.target import Target, parse_sources, parse_targets
+from pubstorm.contract import RATE_MAX_PER_S, RATE_MIN_PER_S, U16_MAX, U32_MAX
+from pubstorm.contract.capabilities import MqttVersion
+from pubstorm.contract.protocol import IDENTIFIER_MAX
 from pubstorm.contract.template import (
     RECORDED,
     MisplacedError,
@@ -444,7 +443,6 @@ FILE_DEPTH_MAX = 8
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 TEMPLATE = "template"
 """Marks a type of texts with variables."""
-TARGETS_JSON = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 Clients = Annotated[int, QuantityField(count, 1, CLIENTS_MAX)]
 Number = Annotated[int, QuantityField(count, 0, 2**62)]
@@ -539,16 +537,6 @@ ReceiveMaximum = Annotated[int, QuantityField(count, 1, 65535)]
 TopicAliases = Annotated[int, QuantityField(count, 0, 65535)]
 SubscriptionIdentifier = Annotated[int, QuantityField(count, 1, IDENTIFIER_MAX)]
 Flag = Annotated[bool, BeforeValidator(flag), _json("flag", "boolean")]
-Targets = Annotated[
-    tuple[Target, ...],
-    BeforeValidator(parse_targets),
-    WithJsonSchema({"title": "address or list", **TARGETS_JSON}),
-]
-Sources = Annotated[
-    tuple[str, ...] | None,
-    BeforeValidator(parse_sources),
-    WithJsonSchema({"title": "address or list", **TARGETS_JSON}),
-]
 Amount = Annotated[
     int | float | str,
     BeforeValidator(amount),
@@ -577,8 +565,8 @@ Payload = Annotated[
 
 COMMAND_VALUES = ("host", "port", "folder")
 """Values that a word may ask for."""
-WEBSOCKET_PORT = "websocket_port"
-BROKER_VALUES = (*COMMAND_VALUES, WEBSOCKET_PORT, "brokers")
+WEBSOCKET_PORT, AMQP1_PORT = "websocket_port", "amqp1_port"
+BROKER_VALUES = (*COMMAND_VALUES, WEBSOCKET_PORT, AMQP1_PORT, "brokers")
 """Values that a text of a broker may ask for."""
 
 

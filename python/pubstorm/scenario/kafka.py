@@ -20,6 +20,7 @@ SETTINGS_OF_KEYS = {
     "bootstrap.servers": "target or at",
     "group.id": "group of a subscription",
     "enable.auto.commit": "group of a subscription",
+    "enable.auto.offset.store": "group of a subscription",
     "auto.offset.reset": "the stages: a consumer begins at the end of its topics",
     "sasl.username": "username",
     "sasl.password": "password",
@@ -31,8 +32,8 @@ def topic_of_kafka(value: object) -> str:
     """A template of a topic of Kafka: letters, digits, dots, underscores and hyphens."""
     source = text(value)
     literal = VARIABLE.sub("", source)
-    if not source or re.search(r"[^A-Za-z0-9._-]", literal):
-        hint = "Kafka has no levels and no wildcards"
+    if source in ("", ".", "..") or re.search(r"[^A-Za-z0-9._-]", literal):
+        hint = "Kafka has no levels and no wildcards, and no topic is called . or .."
         raise UnfitError(
             value, "is a topic of letters, digits, dots, underscores and hyphens", hint
         )
@@ -114,3 +115,22 @@ class KafkaConsumers(Connecting):
             message = f"found {len(groups)} groups, with none among them counted, allowed is one"
             hint = "write a population for each group"
             yield ("subscriptions",), message, hint
+        for number, each in enumerate(self.subscriptions):
+            if VARIABLE.search(each.group or ""):
+                message = f"found {each.group}, allowed is one group for all clients"
+                place = ("subscriptions", number, "group")
+                yield place, message, "write a population for each group"
+
+    def rules_within(self, around: RunParts, /) -> Iterator[Finding]:
+        """Yields topics with variables where other members of the group have other topics: nothing
+        says which of the populations expects a message."""
+        own = {each.filter for each in self.subscriptions if each.group is not None}
+        groups = {each.group for each in self.subscriptions} - {None}
+        for name, other in around.populations.items():
+            if not isinstance(other, KafkaConsumers) or not self.is_near(other):
+                continue
+            theirs = {each.filter for each in other.subscriptions if each.group in groups}
+            if theirs and theirs != own and any("{" in text for text in own | theirs):
+                message = f"found topics that members of its group in {name} do not have"
+                hint = "members of several populations have the same topics, or topics without {"
+                yield ("subscriptions",), f"{message}, allowed are the same ones", hint

@@ -4,28 +4,28 @@ a population follows from its keys and from what it connects to."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from pubstorm.contract.capabilities import BY_NAME, MQTT_NAMES, ProtocolName
+from pubstorm.contract import U32_MAX
+from pubstorm.contract.capabilities import MQTT_NAMES, ProtocolName
 from pubstorm.contract.protocol import (
-    U32_MAX,
     Mqtt,
-    NatsProtocol,
     PlannedAuthentication,
-    PlannedConsumer,
     PlannedWill,
     Property,
     SparkplugPayload,
     Zmtp,
 )
-from pubstorm.quantities import SECOND_NS, write_duration
-from pubstorm.scenario.addresses import ProxyProtocol
+from pubstorm.contract.target import TARGET
+from pubstorm.quantities import SECOND_NS
+from pubstorm.scenario.addresses import ProxyProtocol, written_schemes
 from pubstorm.scenario.amqp import AmqpClients
+from pubstorm.scenario.amqp1 import Amqp1Receivers
 from pubstorm.scenario.base import AnyOf, Part
 from pubstorm.scenario.credentials import Authentication, Headers, Tls
-from pubstorm.scenario.document import At, Finding, Path
+from pubstorm.scenario.document import At, Finding
 from pubstorm.scenario.fields import (
     ClientText,
     Flag,
@@ -47,16 +47,14 @@ from pubstorm.scenario.flows import (
     Mqtt5,
     MqttPublication,
     MqttSubscription,
-    NatsPublication,
-    NatsSubscription,
     Publication,
     Will,
     in_seconds,
     properties_of,
 )
 from pubstorm.scenario.kafka import KafkaConsumers
+from pubstorm.scenario.nats import NatsClients
 from pubstorm.scenario.populations import (
-    TARGET,
     Connecting,
     Ending,
     OptionalFlapping,
@@ -219,132 +217,6 @@ class MqttClients(Simulated):
         without_end = self.session == "persistent" and self.session_expiry is None
         update = {"session_expiry": U32_MAX * SECOND_NS} if without_end else {}
         yield from properties_of(self.model_copy(update=update))
-
-
-class NatsDifference(ShareKeys):
-    """Clients of a population that differ in some keys: those written here replace those of the
-    population. A plain share such as `10%` changes nothing, and is measured by itself."""
-
-    flapping: OptionalFlapping = None
-    """Times between which clients unsubscribe and subscribe again, or `never`."""
-    subscriptions: tuple[NatsSubscription, ...] | None = None
-    """Subscriptions of each client."""
-    publications: tuple[NatsPublication, ...] | None = None
-    """Publications of each client in publish stages."""
-
-
-class NatsClients(Simulated):
-    """Clients of NATS that behave alike, except for what its shares change. They connect to a
-    target `nats://HOST`, or with `protocol: nats` to brokers of kind `nats` that the run starts."""
-
-    SPEAKS: ClassVar[ProtocolName] = "nats"
-    HINTS: ClassVar[Mapping[str, str]] = {
-        "qos": "write stream: NAME, then JetStream acknowledges each message",
-        "retain": "NATS keeps no last message",
-        "session": "write stream: NAME at subscriptions: durable consumers keep messages",
-        "client_id": "clients have the name of their population and a number",
-        "user_properties": "write headers",
-        "end": "a client of NATS closes its connection without a word",
-        "version": "only MQTT has versions",
-    }
-    ELSEWHERE: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("echo", "token", "nkey", "jwt"), "write protocol: nats"
-    )
-
-    protocol: Literal["nats"] = "nats"
-    """`nats`: clients use the port of NATS' own protocol. Not needed with a target `nats://HOST`.
-    Without it, clients of a broker that the run starts speak MQTT."""
-    echo: Flag = True
-    """The server sends a client its own messages."""
-    token: ClientText | None = None
-    """Token of the login; `${env:NAME}` or `${file:PATH}` keep it out of the scenario."""
-    nkey: ClientText | None = None
-    """Seed of the user's nkey (`SU...`), with which clients sign; `${env:NAME}` or `${file:PATH}`
-    keep it out of the scenario."""
-    jwt: ClientText | None = None
-    """JSON Web Token of the user with that nkey; `${env:NAME}` or `${file:PATH}` keep it out of the
-    scenario."""
-    tls: Tls | None = None
-    """TLS to targets that ask for it. Default: verified with the system's authorities."""
-    proxy_protocol: ProxyProtocol | None = None
-    """Header of the PROXY protocol, with an invented source address for each client. Default: no
-    header."""
-    flapping: OptionalFlapping = None
-    """Times between which clients unsubscribe and subscribe again. Default: they stay
-    subscribed."""
-    subscriptions: tuple[NatsSubscription, ...] = ()
-    """Subscriptions of each client."""
-    publications: tuple[NatsPublication, ...] = ()
-    """Publications of each client in publish stages."""
-    shares: Mapping[Name, NatsDifference] = Field(default_factory=dict)
-    """Clients of the population that differ, by name: the last ones by number, in the order
-    written; the first ones are the `rest`. Each is played, measured and evaluated as a population
-    called `POPULATION/SHARE`; `POPULATION` means all of them."""
-
-    def rules(self) -> Iterator[Finding]:
-        """Yields a token without the key that signs."""
-        if self.jwt is not None and self.nkey is None:
-            yield ("jwt",), "found jwt without nkey, needed is the key that signs", None
-
-    def options(self, name: str, around: RunParts, /) -> NatsProtocol:
-        """Returns the options of the clients in the plan, with the streams that they create."""
-        named = {each.stream for each in self.subscriptions}
-        named |= {each.stream for each in self.publications}
-        return NatsProtocol(
-            client_name=name,
-            echo=self.echo,
-            token=self.token,
-            seed=self.nkey,
-            jwt=self.jwt,
-            streams=tuple(
-                stream.planned(name) for name, stream in around.streams.items() if name in named
-            ),
-            consumers=tuple(
-                PlannedConsumer(stream=each.stream, ack_wait_ns=each.ack_wait)
-                for each in self.subscriptions
-                if each.stream is not None
-            ),
-        )
-
-    @property
-    def keeps_session(self) -> bool:
-        """True if the server keeps durable consumers."""
-        return any(each.stream is not None for each in self.subscriptions)
-
-    def named_stores(self) -> Iterator[tuple[Path, str, str]]:
-        """Yields the streams of its flows, those of shares too, each with its place."""
-        for path, part in self._parts():
-            for key in ("subscriptions", "publications"):
-                for number, each in enumerate(getattr(part, key) or ()):
-                    if each.stream is not None:
-                        yield (*path, key, number, "stream"), "stream", each.stream
-
-    def rules_within(self, around: RunParts, /) -> Iterator[Finding]:
-        """Yields subscriptions with a stream beside others without, flapping with a stream, and
-        deliveries that come again only after the drain."""
-        for path, part in self._parts():
-            subscriptions = part.subscriptions or ()
-            durable = [each for each in subscriptions if each.stream is not None]
-            if durable and len(durable) < len(subscriptions):
-                message = f"found a stream at {len(durable)} of {len(subscriptions)} subscriptions"
-                hint = "write a population for each kind of subscription"
-                yield (*path, "subscriptions"), f"{message}, allowed is all or none", hint
-            played = self.subscriptions if part.subscriptions is None else subscriptions
-            if (durable and self.flapping) or (part.flapping and any(p.stream for p in played)):
-                message = "found flapping with a stream, allowed is one of them"
-                hint = "a durable consumer keeps the messages of a client that is not subscribed"
-                yield (*path, "flapping"), message, hint
-            for number, each in enumerate(subscriptions):
-                if each.stream is not None and each.ack_wait >= around.drain_ns:
-                    message = f"found {write_duration(each.ack_wait)}, allowed is less than the "
-                    message += f"drain of {write_duration(around.drain_ns)}"
-                    hint = "a message that comes again after the drain would count as lost"
-                    yield (*path, "subscriptions", number, "ack_wait"), message, hint
-
-    def _parts(self) -> Iterator[tuple[Path, NatsClients | NatsDifference]]:
-        yield (), self
-        for name, share in self.shares.items():
-            yield ("shares", name), share
 
 
 OF_SOCKETS = {
@@ -526,21 +398,20 @@ def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
         return data
     publishers = {each.path[-1] for each in populations.named() if "publisher" in each}
     brokers = {each.path[-1] for each in root["topology"]["brokers"].named()}
-    target = root[TARGET].data
-    first = target[0] if isinstance(target, list) and target else target
-    scheme = BY_NAME.get(str(first).strip().partition("://")[0])
-    at_target = None if scheme is None else PROTOCOLS.get(scheme.name)
-    (brokers if scheme is None or scheme.can.has_broker else publishers).add(TARGET)
+    at_targets = dict[str, str | None]()
+    for name, scheme in (written_schemes(root[TARGET].data) or {TARGET: None}).items():
+        at_targets[name] = None if scheme is None else PROTOCOLS.get(scheme.name)
+        (brokers if scheme is None or scheme.can.has_broker else publishers).add(name)
 
     def kind_of(population: At) -> str:
         at = population["at"]
         place = at["brokers"].data if isinstance(at.data, dict) else at.data
-        place = TARGET if place is None else str(place)
+        place = next(iter(at_targets)) if place is None else str(place)
         says_so = "subscriber" in population or "high_water_mark" in population
         if "publisher" in population:
             return PUBLISHERS
         spoken = PROTOCOLS.get(str(population["protocol"].data))
-        if kind := spoken or (at_target if place == TARGET else None):
+        if kind := spoken or at_targets.get(place):
             return kind
         if place in publishers or (place not in brokers and says_so):
             is_real = population["subscriber"].data == "libzmq"
@@ -558,31 +429,26 @@ def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
 def _kind_of(value: object) -> str:
     if isinstance(value, Written):
         return value.kind
-    kinds = {
-        NatsClients: NATS,
-        KafkaConsumers: KAFKA,
-        AmqpClients: AMQP,
-        StartedPublishers: PUBLISHERS,
-        SimulatedSubscribers: SUBSCRIBERS,
-        RealSubscribers: SOCKETS,
-    }
-    return next((kind for each, kind in kinds.items() if isinstance(value, each)), MQTT)
+    tagged = map(get_args, get_args(get_args(AnyPopulation)[0]))
+    return next((tag.tag for each, tag in tagged if isinstance(value, each)), MQTT)
 
 
 MQTT = "MQTT clients"
 NATS = "NATS clients"
 KAFKA = "Kafka consumers"
 AMQP = "AMQP clients"
+AMQP1 = "AMQP 1.0 receivers"
 PUBLISHERS = "ZeroMQ publishers"
 SUBSCRIBERS = "simulated subscribers of ZeroMQ"
 SOCKETS = "real sockets of ZeroMQ"
-PROTOCOLS = {"nats": NATS, "kafka": KAFKA, "amqp": AMQP}
+PROTOCOLS = {"nats": NATS, "kafka": KAFKA, "amqp": AMQP, "amqp1": AMQP1}
 """Kinds by the key `protocol`."""
 AnyPopulation = Annotated[
     Annotated[MqttClients, Tag(MQTT)]
     | Annotated[NatsClients, Tag(NATS)]
     | Annotated[KafkaConsumers, Tag(KAFKA)]
     | Annotated[AmqpClients, Tag(AMQP)]
+    | Annotated[Amqp1Receivers, Tag(AMQP1)]
     | Annotated[StartedPublishers, Tag(PUBLISHERS)]
     | Annotated[SimulatedSubscribers, Tag(SUBSCRIBERS)]
     | Annotated[RealSubscribers, Tag(SOCKETS)],

@@ -4,6 +4,7 @@ in bytes, shares from 0 to 1. The docstrings are the reference that users read.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -11,10 +12,11 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from pubstorm.contract import Source
 from pubstorm.contract.capabilities import SCHEMES
-from pubstorm.contract.target import PublisherTarget
+from pubstorm.contract.target import PublisherTarget, Target, sources_of
 from pubstorm.quantities import MILLISECOND_NS, SECOND_NS
-from pubstorm.scenario.addresses import Addresses
+from pubstorm.scenario.addresses import Addresses, Sources, Targets
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
     Duration,
@@ -26,8 +28,6 @@ from pubstorm.scenario.fields import (
     Scale,
     Seed,
     Share,
-    Sources,
-    Targets,
     Text,
     ThresholdLine,
 )
@@ -35,7 +35,7 @@ from pubstorm.scenario.fleet import ScenarioFleet
 from pubstorm.scenario.flows import DeclaredFlow
 from pubstorm.scenario.kinds import AnyPopulation, StartedPublishers, with_kinds
 from pubstorm.scenario.monitors import Monitors, Profile
-from pubstorm.scenario.populations import TARGET, Population, RunParts, Simulated
+from pubstorm.scenario.populations import Population, RunParts, Simulated
 from pubstorm.scenario.series import Search, Sweep, TableColumn, Variation
 from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
 from pubstorm.scenario.stores import MAIN
@@ -63,8 +63,10 @@ class Scenario(Part):
         description="Brokers that clients connect to, or publishers of ZeroMQ that already run: "
         f"{', '.join(f'`{each.form}`' for each in SCHEMES)}, or a list of addresses of one "
         "protocol.\nClient c of a population goes to target c modulo their number. `addresses` "
-        "chooses among the\naddresses of a name. Not needed if the topology starts brokers; with "
-        "bridges it can be the\nbroker that they lead to.",
+        "chooses among the\naddresses of a host's name. A mapping gives names to targets, also of "
+        "several protocols, such as\n`{mqtt: mqtt://one.example, log: kafka://two.example}`: "
+        "populations say the name in `at`. Not\nneeded if the topology starts brokers; with both, "
+        "each population says `at`. With bridges it can\nbe the broker that they lead to.",
     )
     topology: ScenarioTopology = ScenarioTopology()
     """The brokers that the run itself starts and stops."""
@@ -170,6 +172,25 @@ class Scenario(Part):
         """True if the targets are publishers of ZeroMQ that already run."""
         return any(isinstance(target, PublisherTarget) for target in self.target)
 
+    @property
+    def target_sources(self) -> tuple[Source, ...]:
+        """The targets as monitors call them."""
+        return sources_of(self.target)
+
+    @property
+    def target_sizes(self) -> dict[str, int]:
+        """Number of targets of each name."""
+        return dict(Counter(target.name for target in self.target))
+
+    def targets_called(self, name: str) -> tuple[Target, ...]:
+        """Returns the targets of a name."""
+        return tuple(target for target in self.target if target.name == name)
+
+    def targets_of(self, population: Population) -> tuple[Target, ...]:
+        """Returns the targets that already run among those that a population connects to."""
+        at = population.attached_to
+        return self.target if at is None else self.targets_called(at.brokers)
+
     def publisher_of(self, population: Population) -> StartedPublishers | None:
         """Returns the publishers that a population connects to; None if it connects to others."""
         at = population.attached_to
@@ -178,16 +199,16 @@ class Scenario(Part):
 
     def around(self, population: Population) -> RunParts:
         """Returns the parts of the run that the clients of a population depend on."""
-        at, topology = population.attached_to, self.topology
+        targets, topology = self.targets_of(population), self.topology
         return RunParts(
             publishers=self.publisher_of(population),
             streams=topology.streams,
             exchanges=topology.exchanges,
             populations=self.populations,
             drain_ns=self.drain,
-            is_at_target=bool(self.target) and (at is None or at.brokers == TARGET),
+            is_at_target=bool(targets),
             federates=topology.federates,
-            virtual_host=getattr(next(iter(self.target), None), "virtual_host", MAIN),
+            virtual_host=getattr(next(iter(targets), None), "virtual_host", MAIN),
         )
 
     def names_of(self, flow: DeclaredFlow) -> tuple[str, str]:

@@ -73,7 +73,7 @@ class SysTopics(Monitorable):
     KIND: ClassVar[SourceKind] = "broker"
 
     url: Text | None = None
-    """The broker. Default: the scenario's first target."""
+    """The broker. Default: the target of the source's name, else the first one for MQTT."""
     topics: tuple[Text, ...] = ("$SYS/#",)
     """Topic filters whose numbers are kept."""
     username: Text | None = None

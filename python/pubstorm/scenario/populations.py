@@ -53,8 +53,6 @@ from pubstorm.scenario.stores import MAIN, Exchange, Stream
 
 CARRIED_BYTES_MAX = 448 << 10
 """Bytes that the rate of a link carries in its delay at most: the engine holds them."""
-TARGET = "target"
-"""The name of the targets that already run."""
 
 
 class Attachment(Part):
@@ -63,7 +61,8 @@ class Attachment(Part):
     SHORT_FOR: ClassVar[str | None] = "brokers"
 
     brokers: Name
-    """A name under `topology.brokers`, a population of publishers, or `target`."""
+    """A name under `topology.brokers` or `target`, a population of publishers, or `target` for
+    targets without names."""
     first: Number = 0
     """Number of the first broker that has clients."""
     count: SmallCount | None = None
@@ -401,6 +400,11 @@ class Population(Traffic, Variant):
     def attached_to(self) -> Attachment | None:
         """The brokers or publishers that the clients connect to; None if it is all targets."""
         return self.at if isinstance(self, Connecting) else None
+
+    def is_near(self, other: Population) -> bool:
+        """Returns True if clients of both may be at one broker."""
+        own, theirs = self.attached_to, other.attached_to
+        return own is None or theirs is None or own.brokers == theirs.brokers
 
     @property
     def stay(self) -> Lifetime | None:

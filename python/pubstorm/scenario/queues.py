@@ -8,14 +8,14 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from pubstorm.contract.protocol import (
+from pubstorm.contract.amqp import (
     AmqpAcknowledgement,
     AmqpLate,
     AmqpMultiple,
     AmqpQueue,
     AmqpWord,
 )
-from pubstorm.contract.template import Template, VariableKind
+from pubstorm.contract.template import CLIENT, Template, VariableKind
 from pubstorm.quantities import QuantityField, UnfitError, count
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.document import Finding
@@ -37,15 +37,12 @@ from pubstorm.scenario.stores import SHORT_BYTES_MAX, Arguments, ExchangeName, a
 
 STREAM_PREFETCH = 100
 """Unacknowledged deliveries of a stream, unless they are set: it wants a limit."""
+QUEUE_TYPE = "x-queue-type"
 RESERVED = "amq."
 """Beginning of names that are RabbitMQ's own."""
 WILDCARDS = {"*", "#"}
 RESTS_MAX = 3
 """Wildcards for any number of words in a key, which the ledger tries in all places."""
-OF_CLIENT = {
-    *(VariableKind.NUMBER, VariableKind.REMAINDER, VariableKind.QUOTIENT, VariableKind.ROW),
-}
-"""Kinds of variables with one value for each client."""
 
 
 def queue_name(value: object) -> str:
@@ -140,6 +137,9 @@ class AmqpSubscription(Subscription):
     type: Literal["classic", "quorum", "stream"] = "classic"
     """Type of the queue. Every consumer of a stream receives every message from its connection
     on."""
+    declare: Flag = True
+    """Clients declare the queue and bind it. `false`: it exists already, with the settings and the
+    bindings that it has, and it stays."""
     shared: Flag | None = None
     """Clients share the queue. Write `true` if another population has the same queue. Default: true
     if the name has no `{n}`."""
@@ -192,9 +192,10 @@ class AmqpSubscription(Subscription):
         return AmqpQueue(
             name=self.queue or "",
             type=self.type,
+            exists=not self.declare,
             durable=is_named if durable is None else durable,
             exclusive=not is_named if exclusive is None else exclusive,
-            auto_delete=is_classic if deletes is None else deletes,
+            auto_delete=is_classic and self.declare if deletes is None else deletes,
             arguments=arguments_of(self.arguments),
             prefetch=prefetch if self.prefetch is None else self.prefetch,
             acknowledge=self.acknowledge.planned,
@@ -211,8 +212,13 @@ class AmqpSubscription(Subscription):
             yield ("key",), message, "the key of the default exchange is the name of the queue"
         if self.queue is None and self.shared:
             yield ("shared",), "found shared without queue, needed are both", "write queue: NAME"
+        if QUEUE_TYPE in self.arguments:
+            message = f"found {QUEUE_TYPE} among arguments, allowed is the key type"
+            yield ("arguments",), message, f"write type: {self.arguments[QUEUE_TYPE]}"
         if self.type != "classic":
             yield from self._rules_of_replicas()
+        if not self.declare:
+            yield from self._rules_of_existing()
         queue = self.planned
         if queue.exclusive and self.is_shared:
             hint = "an exclusive queue belongs to one connection: write {n} in its name"
@@ -221,7 +227,8 @@ class AmqpSubscription(Subscription):
             message = (
                 f"found key {self.topic} at a shared queue, allowed is one key for all clients"
             )
-            yield ("key",), message, "write * for the word that varies, or {n} in the queue"
+            hint = "write * for the word that varies, or the same variable in the queue"
+            yield ("key",), message, hint
         yield from self._rules_of_acknowledgements(queue)
         for key, text in (("queue", self.queue or ""), ("key", self.key)):
             yield from too_long(key, text)
@@ -234,9 +241,11 @@ class AmqpSubscription(Subscription):
 
     @property
     def _depends_on_client(self) -> bool:
-        """True if the key differs between clients."""
-        kinds = {each.kind for each in Template.parse(self.topic).variables}
-        return bool(self.exchange and kinds & OF_CLIENT)
+        """True if the key differs between clients of one queue."""
+        names = Template.parse(self.queue or "").variables
+        own = (each for each in Template.parse(self.topic).variables if each.kind in CLIENT)
+        # The only variable of a name has one value for all clients of the queue.
+        return bool(self.exchange) and not all([each] == [*names] for each in own)
 
     def _rules_of_replicas(self) -> Iterator[Finding]:
         """Yields what a quorum queue and a stream do not have."""
@@ -248,6 +257,16 @@ class AmqpSubscription(Subscription):
             if getattr(self, key) not in (None, only):
                 message = f"found {key}: {str(not only).lower()} with type {self.type}"
                 yield (key,), f"{message}, allowed is {str(only).lower()}", hint
+
+    def _rules_of_existing(self) -> Iterator[Finding]:
+        """Yields settings of a queue that has its own, and one without a name."""
+        if self.queue is None:
+            message = "found declare: false without queue, needed is the name of the queue"
+            yield ("declare",), message, "write queue: NAME"
+        for key in ("durable", "exclusive", "auto_delete", "arguments"):
+            if key in self.model_fields_set:
+                message = f"found {key} with declare: false, allowed is one of them"
+                yield (key,), message, "a queue that exists has its settings already"
 
     def _rules_of_acknowledgements(self, queue: AmqpQueue) -> Iterator[Finding]:
         mode, kind = self.acknowledge, queue.acknowledge.kind
@@ -295,7 +314,7 @@ class AmqpPublication(BrokeredPublication):
     confirm: Flag = False
     """The broker confirms each message, which is in flight until then."""
     window: Window = 65535
-    """With `confirm`: most messages of a client in flight."""
+    """With `confirm`: most messages of this publication that a client has in flight."""
     mandatory: Flag = False
     """The broker returns a message that no queue takes. Returned messages are counted."""
     persistent: Flag = False

@@ -72,7 +72,7 @@ class Recipe(Part):
     untried: SomeText | None = None
     """The reason why no test of this project starts it. Default: a test does."""
     known: tuple[SomeText, ...] = ()
-    """Known limits, each in a sentence."""
+    """Known limits in MQTT, each in a sentence."""
 
     _entry: Mapping[str, Any] = PrivateAttr(default_factory=dict)
 

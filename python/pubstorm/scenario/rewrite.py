@@ -13,12 +13,12 @@ from difflib import get_close_matches
 from typing import Any
 
 from pubstorm.contract import TARGET_BROKER, split_member
-from pubstorm.contract.target import parse_target
+from pubstorm.contract.target import TARGET, parse_target
 from pubstorm.quantities import UnfitError, count
+from pubstorm.scenario.addresses import written_targets
 from pubstorm.scenario.document import At, DocumentError, read_document
 from pubstorm.scenario.expressions import CONDITIONS
 from pubstorm.scenario.kinds import AT_THE_CONTROLLER
-from pubstorm.scenario.populations import TARGET
 from pubstorm.scenario.problems import Shape
 from pubstorm.scenario.sizes import processes_needed
 
@@ -194,16 +194,42 @@ def _is_elsewhere(root: At) -> bool:
 
 
 def retargeted(data: Mapping[str, Any], targets: Sequence[str]) -> Retargeted:
-    """Returns the file's values with other targets."""
-    moved, brokers, services = _moved_to(data, targets)
-    expressions = _Expressions(targets, brokers, services)
+    """Returns the file's values with other targets: an address each, or `NAME=ADDRESS` in place of
+    the targets or brokers of a name."""
+    given = _given(targets)
+    if is_named := given.keys() != {TARGET}:
+        written = data.get(TARGET)
+        others = written_targets(written) if isinstance(written, Mapping) else {}
+        kept = {name: own for name, own in others.items() if name not in given}
+        target: object = {name: _short(own) for name, own in {**kept, **given}.items()}
+    else:
+        target = _short(given[TARGET])
+    moved, gone, services = _moved_to(data, target)
+    renamed = {name: name if is_named else TARGET for name in gone}
+    addresses = [str(each) for own in written_targets(target).values() for each in own]
+    single = {name for name, new in renamed.items() if len(given.get(new, ())) == 1}
+    expressions = _Expressions(addresses, renamed, single, services)
     changed = {**moved, **dict(expressions.changed(moved))}
     if isinstance(names := At(data)["addresses"]["names"].data, Mapping):
-        kept = {name: each for name, each in names.items() if name in _hosts(targets)}
+        hosts = _hosts(addresses)
+        kept = {name: each for name, each in names.items() if name in hosts}
         changed["addresses"] = {**data["addresses"], "names": kept}
     if isinstance(changed.get("profile"), Mapping):
         changed["profile"] = expressions.profile(changed)
     return Retargeted(changed, tuple(expressions.left_out))
+
+
+def _given(words: Sequence[str]) -> dict[str, list[object]]:
+    """Returns the addresses of a command line by the name of the targets."""
+    given: dict[str, list[object]] = {}
+    for word in words:
+        name, _, address = word.partition("=") if _NAMED.match(word) else (TARGET, "", word)
+        given.setdefault(name, []).append(address)
+    return given
+
+
+def _short(addresses: list[object]) -> object:
+    return addresses[0] if len(addresses) == 1 else addresses
 
 
 def _hosts(targets: Sequence[str]) -> set[str]:
@@ -215,45 +241,50 @@ def _hosts(targets: Sequence[str]) -> set[str]:
     return found
 
 
-def _moved_to(
-    data: Mapping[str, Any], targets: Sequence[str]
-) -> tuple[dict[str, Any], set[str], set[str]]:
-    """Returns the values with the targets, and the brokers and services that are not started."""
-    root, target = At(data), targets[0] if len(targets) == 1 else list(targets)
-    topology, bridges = data.get("topology"), list(root["topology"]["bridges"].entries())
-    if not isinstance(topology, Mapping):
-        return {**data, TARGET: target}, set(), set()
-    if bridges and isinstance(topology["bridges"], Mapping):
-        mains = (bridge["to"].data for bridge in bridges)
-        gone, services = {name for name in mains if isinstance(name, str)}, set[str]()
-    else:
-        gone = {str(each.path[-1]) for each in root["topology"]["brokers"].named()}
-        services = {str(each.path[-1]) for each in root["topology"]["services"].named()}
+def _moved_to(data: Mapping[str, Any], target: object) -> tuple[dict[str, Any], set[str], set[str]]:
+    """Returns the values with the target, and the brokers and services that are not started. Names
+    of targets replace brokers of the same name, and those of the file."""
+    root, own = At(data), data.get("topology")
+    topology = dict(own) if isinstance(own, Mapping) else {}
+    bridges = [*root["topology"]["bridges"].named()]
+    brokers = {str(each.path[-1]): each for each in root["topology"]["brokers"].named()}
+    mains = (bridge["to"].data for bridge in bridges)
+    gone = {name for name in mains if isinstance(name, str)} if bridges else {*brokers}
+    gone |= {str(each.path[-1]) for each in root[TARGET].named()}
     renamed = dict.fromkeys(gone, TARGET)
-    changed = dict(topology)
-    if bridges and isinstance(topology["bridges"], Mapping):
-        brokers = topology.get("brokers")
-        if isinstance(brokers, Mapping):
-            changed["brokers"] = {n: broker for n, broker in brokers.items() if n not in gone}
-        changed["bridges"] = {b.path[-1]: _with(b.data, "to", renamed) for b in bridges}
-    else:
-        changed = {key: each for key, each in topology.items() if key not in OWN}
-        if len(targets) > 1 and any(b["cluster"].data for b in root["topology"]["brokers"].named()):
-            changed["joined"] = True
-    populations = data.get("populations")
-    if isinstance(populations, Mapping):
-        populations = {name: _moved(each, renamed) for name, each in populations.items()}
-    moved = {**data, TARGET: target, "topology": changed}
-    return moved | ({"populations": populations} if populations else {}), gone, services
+    if isinstance(target, Mapping):
+        gone, renamed = gone & target.keys(), {}
+    left, services = {name: brokers[name].data for name in brokers if name not in gone}, set[str]()
+    if bridges:
+        topology["bridges"] = {b.path[-1]: _with(b.data, "to", renamed) for b in bridges}
+    if (bridges or left) and brokers:
+        topology["brokers"] = left
+    elif not bridges:
+        services = {str(each.path[-1]) for each in root["topology"]["services"].named()}
+        topology = {key: each for key, each in topology.items() if key not in OWN}
+        is_many = any(len(addresses) > 1 for addresses in written_targets(target).values())
+        if is_many and any(broker["cluster"].data for broker in brokers.values()):
+            topology["joined"] = True
+    moved = {**data, TARGET: target}
+    if isinstance(own, Mapping):
+        moved["topology"] = topology
+    if isinstance(populations := data.get("populations"), Mapping):
+        moved["populations"] = {name: _moved(each, renamed) for name, each in populations.items()}
+    return moved, gone, services
 
 
 @dataclass
 class _Expressions:
     """Expressions of a file on their way to another target."""
 
-    targets: Sequence[str]
-    brokers: set[str]
+    addresses: Sequence[str]
+    """Addresses of all targets."""
+    renamed: Mapping[str, str]
+    """Brokers that are not started, each with the name of the targets in its place."""
+    single: set[str]
+    """Those of them in whose place there is one target."""
     services: set[str]
+    """Services that are not started."""
     left_out: list[str] = field(default_factory=list)
 
     def changed(self, data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -279,13 +310,14 @@ class _Expressions:
         sources = [*At(data)["monitors"]["sources"].named()]
         watched = any("process" in each or "process" in each["remote"] for each in sources)
         try:
-            is_here = any(parse_target(target).is_loopback for target in self.targets)
+            is_here = any(parse_target(target).is_loopback for target in self.addresses)
         except UnfitError:
             return profile
         if not is_here and not watched:
             self.left_out.append("profile: the broker is not on this machine")
             return None
-        return _with(profile, "broker", dict.fromkeys(self.brokers, TARGET_BROKER))
+        names = {old: TARGET_BROKER if new == TARGET else new for old, new in self.renamed.items()}
+        return _with(profile, "broker", names)
 
     def _columns(self, path: str, columns: object) -> object:
         if not isinstance(columns, Mapping):
@@ -307,7 +339,7 @@ class _Expressions:
             subject = self._subject(line)
             if subject in self.services:
                 self.left_out.append(f"{line}: {subject} is not started")
-            elif subject in self.brokers and _BALANCE.search(str(line)) and len(self.targets) == 1:
+            elif subject in self.single and _BALANCE.search(str(line)):
                 self.left_out.append(f"{line}: one target has no balance")
             else:
                 kept.append(self._renamed(line))
@@ -319,11 +351,11 @@ class _Expressions:
         if found is None:
             return None
         group, number = split_member(found["name"])
-        name = group if group in self.brokers and number is not None else found["name"]
-        return name if name in self.brokers | self.services else None
+        name = group if group in self.renamed and number is not None else found["name"]
+        return name if name in self.renamed or name in self.services else None
 
     def _renamed(self, text: object) -> object:
-        if self._subject(text) not in self.brokers or not isinstance(text, str):
+        if self.renamed.get(self._subject(text) or "") != TARGET or not isinstance(text, str):
             return text
         new = TARGET if _BALANCE.search(text) else TARGET_BROKER
         return _EXPRESSION.sub(lambda found: f"{found['point'] or ''}{new}.", text, count=1)
@@ -350,3 +382,4 @@ OWN = ("brokers", "services")
 """Keys of a topology that the run starts."""
 _EXPRESSION = re.compile(r"\s*(?P<point>search\.\w+:)?(?P<name>[A-Za-z][\w-]*)\.", re.ASCII)
 _BALANCE = re.compile(r"\.balance\b")
+_NAMED = re.compile(r"[A-Za-z][\w-]*=", re.ASCII)

@@ -4,7 +4,7 @@ each with its line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, ClassVar, Literal
@@ -121,8 +121,8 @@ class PlannedCell(Part):
     needs: tuple[Need, ...] = ()
     """Properties of the broker, and the protocol, without which the cell is left out."""
     optional: tuple[Name, ...] = ()
-    """Populations without which the cell is played in a protocol that cannot have them; without
-    others it is left out."""
+    """Populations without which the cell is played if the protocol or the broker cannot have them;
+    without others it is left out."""
     by_command: Mapping[str, Any] = Field(default_factory=dict)
     """Faults by path that take the place of those of the scenario where `--restart-command`
     restarts a broker that the sheet did not start. The sheet adds the command."""
@@ -241,11 +241,10 @@ class Dialect:
     def lacks(self, clients: Mapping[str, Any]) -> str | None:
         """Returns the reason why a population of MQTT does not exist in the protocol; None if it
         does."""
-        flows = [*_flows(clients, "publications"), *_flows(clients, "subscriptions")]
-        qos = max((flow.get("qos", 0) for flow in flows), default=0)
+        qos = qos_of(clients)
         if qos > 1:
             return f"{self.can.title} has no QoS {qos}"
-        if any(flow.get("retain") for flow in flows):
+        if any(flow.get("retain") for flow in _flows(clients)):
             return f"{self.can.title} has no retained messages"
         if clients.get("session") == "persistent" and not clients.get("subscriptions"):
             return f"{self.can.title} has no session without a subscription"
@@ -287,7 +286,7 @@ class Dialect:
             if key not in clients:
                 continue
             found[key] = []
-            for place, flow in enumerate(_flows(clients, key)):
+            for place, flow in enumerate(_flows(clients, (key,))):
                 qos = flow.get("qos", 0)
                 own = (self.published if key == "publications" else self.subscribed)[qos]
                 more: dict[str, Any] = {}
@@ -314,9 +313,16 @@ class Dialect:
         return {**names.flow(topic), **group, **kept}
 
 
-def _flows(clients: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
+def qos_of(clients: Mapping[str, Any]) -> int:
+    """Returns the highest QoS of the flows of a population of MQTT as it is written."""
+    return max((flow.get("qos", 0) for flow in _flows(clients)), default=0)
+
+
+def _flows(
+    clients: Mapping[str, Any], keys: Iterable[str] = ("publications", "subscriptions")
+) -> Iterator[Mapping[str, Any]]:
     """Yields the flows of a population as mappings."""
-    for flow in clients.get(key, ()):
+    for flow in (flow for key in keys for flow in clients.get(key, ())):
         yield flow if isinstance(flow, Mapping) else {"topic": flow}
 
 

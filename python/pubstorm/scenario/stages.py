@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     BeforeValidator,
@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from pubstorm.contract.commands import change_words, unique_name
+from pubstorm.contract.commands import ClientsChange, change_words, unique_name
 from pubstorm.quantities import (
     SECOND_NS,
     PartOf,
@@ -146,7 +146,7 @@ class Change(Part):
         return change_words(kind, amount, self.population)
 
     @property
-    def of_clients(self) -> tuple[Literal["add", "remove", "migrate"], int | PartOf | None]:
+    def of_clients(self) -> tuple[ClientsChange, int | PartOf | None]:
         """Its kind and its clients; without clients it is a change of the rate."""
         if self.add is not None:
             return "add", self.add

@@ -8,12 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from pubstorm.contract.protocol import (
-    REPLICAS_MAX,
+from pubstorm.contract.amqp import (
     AmqpArgument,
     AmqpExchange,
-    PlannedStream,
 )
+from pubstorm.contract.protocol import REPLICAS_MAX, PlannedStream
 from pubstorm.contract.template import Template
 from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.base import Part
@@ -77,6 +76,14 @@ def declared_name(value: object) -> str:
     return source
 
 
+TIMES = frozenset({"x-message-ttl", "x-expires"})
+"""Arguments of RabbitMQ in milliseconds."""
+NUMBERS = TIMES | {"x-max-length", "x-max-length-bytes", "x-max-priority", "x-delivery-limit"}
+TEXTS = frozenset(
+    {"x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow", "alternate-exchange"}
+)
+
+
 def arguments(value: object) -> object:
     """Arguments of a queue or an exchange: numbers, texts and flags by name."""
     found = {} if value is None else value
@@ -86,6 +93,11 @@ def arguments(value: object) -> object:
         is_large = isinstance(each, int) and abs(each) > I64_MAX
         if is_large or not isinstance(each, (str, int)):
             raise UnfitError(each, f"for {key} is a whole number, a text, true or false")
+        if key in NUMBERS and (isinstance(each, (str, bool)) or each < 0):
+            hint = "a time in milliseconds" if key in TIMES else None
+            raise UnfitError(each, f"for {key} is a whole number from 0 on", hint)
+        if key in TEXTS and not isinstance(each, str):
+            raise UnfitError(each, f"for {key} is a text")
         if len(str(key).encode()) > SHORT_BYTES_MAX:
             raise UnfitError(key, f"is a name of at most {SHORT_BYTES_MAX} bytes")
     return found

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
+from pubstorm.contract.capabilities import CAPABILITIES, ProtocolName
 from pubstorm.contract.template import Template
 from pubstorm.contract.template import VariableKind as TemplateKind
 from pubstorm.quantities import SECOND_NS, UnfitError, describe, write_duration
@@ -17,6 +18,7 @@ from pubstorm.scenario.base import AnyOf, OrWord, Part, Variant
 from pubstorm.scenario.credentials import Tls
 from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import (
+    AMQP1_PORT,
     Bandwidth,
     ClientText,
     Duration,
@@ -85,6 +87,7 @@ class Federation(Part):
 
 TlsMode = Literal["none", "server", "mutual", "psk"]
 Transport = Literal["tcp", "websocket", "quic"]
+AMQP1_PLUGIN = "rabbitmq_amqp1_0"
 WEBSOCKET_PATH = "/mqtt"
 """Path of WebSockets at brokers that the run starts."""
 
@@ -99,10 +102,10 @@ class Broker(Variant):
     """It takes a client with that bit for one that speaks no MQTT."""
     QOS_MAX: ClassVar[int] = 2
     """Highest QoS that it takes."""
-    SPEAKS: ClassVar[Collection[str]] = ("MQTT",)
-    """Titles of the protocols that it speaks."""
-    OTHER_PORTS: ClassVar[Collection[str]] = ()
-    """Protocols whose clients have a port of their own."""
+    SPEAKS: ClassVar[str] = "MQTT"
+    """Title of the protocol of its port."""
+    OTHER_PORTS: ClassVar[Mapping[ProtocolName, str]] = {}
+    """Protocols whose clients have another port, each with the condition of that; empty: none."""
     HINTS: ClassVar[Mapping[str, str]] = {
         "tls": "the run makes keys for mosquitto only: use kind: mosquitto",
         "passwords": "the run makes passwords for mosquitto and rabbitmq only",
@@ -152,6 +155,16 @@ class Broker(Variant):
         if self.memory is not None and self.hosts is not None:
             message = "found memory with hosts, allowed is one of them"
             yield ("memory",), message, "cpus goes with hosts; memory is limited here only"
+
+    @property
+    def other_ports(self) -> Collection[ProtocolName]:
+        """Protocols whose clients have another port of this broker."""
+        return [each for each, condition in self.OTHER_PORTS.items() if not condition]
+
+    @property
+    def speaks(self) -> Collection[str]:
+        """Titles of the protocols that this broker speaks."""
+        return {self.SPEAKS, *(CAPABILITIES[each].title for each in self.other_ports)}
 
     @property
     def tls_mode(self) -> TlsMode:
@@ -248,8 +261,10 @@ class Mosquitto(InstalledBroker):
 class Rabbitmq(InstalledBroker):
     """RabbitMQ, which has to be installed. Its settings are lines of `rabbitmq.conf`."""
 
-    SPEAKS: ClassVar[Collection[str]] = ("MQTT", "AMQP")
-    OTHER_PORTS: ClassVar[Collection[str]] = ("amqp",)
+    OTHER_PORTS: ClassVar[Mapping[ProtocolName, str]] = {
+        "amqp": "",
+        "amqp1": f"with plugins: [{AMQP1_PLUGIN}]",
+    }
     kind: Literal["rabbitmq"]
     """`rabbitmq`."""
     passwords: Flag = False
@@ -257,20 +272,24 @@ class Rabbitmq(InstalledBroker):
     none of their own, and gives them to the broker."""
     plugins: tuple[Text, ...] = ()
     """Plugins beside the one for MQTT. The figures of `rabbitmq_prometheus` are among the broker's
-    samples."""
+    samples. With `rabbitmq_amqp1_0`, clients of AMQP 1.0 use the port of AMQP."""
     federation: Federation | None = None
     """A virtual host for each customer, federated. Default: none."""
     cluster: Flag = False
     """The brokers of this name are the nodes of one cluster, each on an address of its own:
     127.0.0.1, 127.0.0.2 and so on."""
 
+    @property
+    def other_ports(self) -> Collection[ProtocolName]:
+        """Protocols whose clients have another port of this broker."""
+        return ["amqp", "amqp1"] if AMQP1_PLUGIN in self.plugins else ["amqp"]
+
 
 class Nats(InstalledBroker):
     """NATS, which has to be installed. Its settings are those of NATS' configuration."""
 
     QOS_MAX: ClassVar[int] = 1
-    SPEAKS: ClassVar[Collection[str]] = ("MQTT", "NATS")
-    OTHER_PORTS: ClassVar[Collection[str]] = ("nats",)
+    OTHER_PORTS: ClassVar[Mapping[ProtocolName, str]] = {"nats": ""}
     kind: Literal["nats"]
     """`nats`."""
 
@@ -287,7 +306,7 @@ class Kafka(InstalledBroker):
     """Kafka without ZooKeeper, which has to be installed (`scripts/install-brokers kafka`), with
     Java. Its settings are lines of `server.properties`."""
 
-    SPEAKS: ClassVar[Collection[str]] = ("Kafka",)
+    SPEAKS: ClassVar[str] = "Kafka"
     kind: Literal["kafka"]
     """`kafka`."""
 
@@ -296,14 +315,18 @@ class Command(Broker):
     """Any other program."""
 
     REFUSES_BRIDGES: ClassVar[bool] = False
+    OTHER_PORTS: ClassVar[Mapping[ProtocolName, str]] = {
+        "amqp1": f"with {{{AMQP1_PORT}}} in its texts"
+    }
     kind: Literal["command"]
     """`command`."""
     command: Words = ()
     """The program and its arguments; relative paths are from the folder of the scenario file. Texts
     in them, in `files`, `environment` and `version` are replaced: `{host}`, `{port}`,
-    `{websocket_port}`, `{folder}` of the broker, and `{brokers}`, the folder of
-    `scripts/install-brokers`. `{{` and `}}` are braces. The program listens on the address
-    `{host}`, with `transport: websocket` on both ports, and stays in the foreground."""
+    `{websocket_port}`, `{amqp1_port}` for clients of AMQP 1.0, `{folder}` of the broker, and
+    `{brokers}`, the folder of `scripts/install-brokers`. `{{` and `}}` are braces. The program
+    listens on the address `{host}`, with `transport: websocket` on both ports, and stays in the
+    foreground."""
     files: Mapping[FileName, Text] = Field(default_factory=dict)
     """Files that the run writes into `{folder}` before the start: name and text, such as a
     configuration. A name can begin with folders: `etc/broker.xml`."""
@@ -317,6 +340,11 @@ class Command(Broker):
     def texts(self) -> tuple[str, ...]:
         """Texts that the program finds its ports in."""
         return (*self.command, *self.files.values(), *self.environment.values())
+
+    @property
+    def other_ports(self) -> Collection[ProtocolName]:
+        """Protocols whose clients have another port of this broker: its texts ask for them."""
+        return ["amqp1"] if any(f"{{{AMQP1_PORT}}}" in text for text in self.texts) else []
 
 
 def _kind_of(value: object) -> str | None:
@@ -338,10 +366,14 @@ AnyBroker = Annotated[
 
 
 def kinds_that_speak(protocol: str) -> list[str]:
-    """Returns the kinds of brokers that speak a protocol."""
-    brokers = [get_args(each)[0] for each in get_args(get_args(AnyBroker)[0])]
-    speaking = (each.model_fields["kind"] for each in brokers if protocol in each.SPEAKS)
-    return [kind for field in speaking for kind in get_args(field.annotation)]
+    """Returns the kinds of brokers that speak a protocol, with the conditions of that."""
+    found = list[str]()
+    for broker in (get_args(each)[0] for each in get_args(get_args(AnyBroker)[0])):
+        conditions = {CAPABILITIES[each].title: text for each, text in broker.OTHER_PORTS.items()}
+        if protocol in {broker.SPEAKS, *conditions}:
+            kind = get_args(broker.model_fields["kind"].annotation)[0]
+            found.append(f"{kind} {conditions.get(protocol, '')}".strip())
+    return found
 
 
 class BridgeTopic(Part):

@@ -22,7 +22,7 @@ from pubstorm.scenario.topology import Command, InstalledBroker, Rabbitmq
 from pubstorm.scenario.topology import ScenarioTopology as TopologySpec
 from pubstorm.topology.adapters import adapter_of
 from pubstorm.topology.bridge_lines import state_topic
-from pubstorm.topology.bridges import TARGET, Bridges
+from pubstorm.topology.bridges import Bridges
 from pubstorm.topology.bridges.network import Networks
 from pubstorm.topology.broker import (
     BrokerProcess,
@@ -43,6 +43,7 @@ from pubstorm.topology.supervision import (
     EventReporter,
     LinksDied,
     Notify,
+    ServiceDied,
     Supervision,
     paced,
     start_all,
@@ -85,8 +86,8 @@ class Topology:
         self.keys = RunKeys(spec, folder / "keys", names_hosts=self.hosts.are_here)
         """Keys for brokers under TLS; to be made before the start."""
         self.bridges = Bridges(spec, folder, self.keys, context.cut, targets)
-        """The bridges between them, and to the first of `targets`; those of the names in `cut` can
-        be cut and delayed."""
+        """The bridges between them, and to `targets`; those of the names in `cut` can be cut and
+        delayed."""
         self.networks = Networks(spec.bridges)
         """The networks that small brokers live in."""
         self.record = StartRecord(folder)
@@ -138,8 +139,8 @@ class Topology:
         if any(server.has_helpers for server in self._servers) or self._shares.are_limited:
             self.record.guard()
         for name, bridge in self._spec.bridges.items():
-            if bridge.to == TARGET and bridge.notifications:
-                self.record.note_bridged(self._targets[0], state_topic(name, "+"))
+            if (main := self.bridges.given.get(bridge.to)) and bridge.notifications:
+                self.record.note_bridged(main, state_topic(name, "+"))
         try:
             await self._start(notify)
         except BaseException:
@@ -148,7 +149,7 @@ class Topology:
         self._supervision.watch(
             (b, self._spec.brokers[b.place.group].restart) for b in self._brokers
         )
-        self._supervision.watch((service, None) for service in self.services.servers)
+        self._supervision.watch_services(self.services.servers)
 
     async def provide(self, plan: Plan) -> None:
         """Makes the virtual hosts of a plan's clients at the brokers, which run."""
@@ -265,7 +266,7 @@ class Topology:
             broker.place = replace(broker.place, more=more)
         await start_all(self._others, notify, len(self._mains))
         await self.bridges.up(BRIDGES_TIMEOUT_S, paced(notify))
-        await self.services.start_programs(self._brokers)
+        await self.services.start_programs(self._brokers, self._targets)
         for server in self._servers:
             if server.gone():
                 raise await server.start_failure()
@@ -387,6 +388,7 @@ __all__ = [
     "BrokerEvent",
     "BrokerRestarted",
     "LinksDied",
+    "ServiceDied",
     "Topology",
     "TopologyContext",
 ]

@@ -123,6 +123,7 @@ class MqttObserver:
         client.on_subscribe = lambda _c, _d, _i, codes, _p: self.on_granted(
             [not code.is_failure for code in codes]
         )
+        client.on_unsubscribe = lambda _c, _d, number, _codes, _p: self.on_unsubscribed(number)
         client.on_message = lambda _c, _d, message: self.on_message(
             message.topic, bytes(message.payload), message.retain
         )
@@ -171,6 +172,9 @@ class MqttObserver:
 
     def on_granted(self, granted: Sequence[bool]) -> None:
         """Takes the answer to SUBSCRIBE, for each filter."""
+
+    def on_unsubscribed(self, number: int) -> None:
+        """Takes the answer to UNSUBSCRIBE, with the packet's identifier."""
 
     def on_message(self, topic: str, payload: bytes, is_retained: bool) -> None:
         """Takes a message."""

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from pubstorm.errors import TopologyError
 from pubstorm.host.ends import end_tasks
@@ -23,33 +24,42 @@ SUM_AFTER_S = 10.0
 
 
 @dataclass(frozen=True)
-class BrokerDied:
-    """A broker or service ended before the run stopped it, and is not started again."""
+class ServerEvent:
+    """Something that happened to a broker or to a program beside it, and was not asked for."""
 
     name: str
     text: str
-    """Description of the event, with the name of the broker."""
+    """Description of the event, with the name."""
+
+    SEVERAL: ClassVar[str]
+    """Subject and verb of several such events."""
 
 
-@dataclass(frozen=True)
-class BrokerRestarted:
+class BrokerDied(ServerEvent):
+    """A broker ended before the run stopped it, and is not started again."""
+
+    SEVERAL = "brokers ended"
+
+
+class ServiceDied(ServerEvent):
+    """A service ended before the run stopped it. It is not started again."""
+
+    SEVERAL = "services ended"
+
+
+class BrokerRestarted(ServerEvent):
     """A broker ended before the run stopped it, and was started again."""
 
-    name: str
-    text: str
-    """Description of the event, with the name of the broker."""
+    SEVERAL = "brokers were started again"
 
 
-@dataclass(frozen=True)
-class LinksDied:
+class LinksDied(ServerEvent):
     """The program that bridges go through ended before the run stopped it."""
 
-    name: str
-    text: str
-    """Description of the event."""
+    SEVERAL = "programs of bridges ended"
 
 
-BrokerEvent = BrokerDied | BrokerRestarted | LinksDied
+BrokerEvent = BrokerDied | ServiceDied | BrokerRestarted | LinksDied
 
 
 class EventReporter:
@@ -85,8 +95,7 @@ class EventReporter:
         held, self._held = self._held, {}
         for kind, events in held.items():
             last = events[-1]
-            did = "ended" if kind is BrokerDied else "were started again"
-            text = f"{len(events)} more brokers {did}, the last: {last.text}"
+            text = f"{len(events)} more {kind.SEVERAL}, the last: {last.text}"
             self.emit(last if len(events) == 1 else kind(last.name, text))
 
 
@@ -97,6 +106,8 @@ class Standing:
     broker: ServerProcess
     policy: Restart | None
     """Allowed restarts; None for none."""
+    final: type[BrokerDied | ServiceDied]
+    """The event of its final end."""
     died: str = ""
     """Description of its unexpected and final end; empty if there was none."""
     restarts: int = 0
@@ -118,12 +129,14 @@ class Supervision:
         self._places = asyncio.Semaphore(RESTARTS_AT_ONCE)
 
     def watch(self, brokers: Iterable[tuple[ServerProcess, Restart | None]]) -> None:
-        """From now on it watches these too, which are up."""
+        """From now on it watches these brokers too, which are up."""
         for broker, policy in brokers:
-            standing = Standing(broker, policy)
-            standing.unexpected.set()
-            self._standings[broker.name] = standing
-            self._watchers.append(asyncio.create_task(self._watch(standing)))
+            self._begin(Standing(broker, policy, BrokerDied))
+
+    def watch_services(self, services: Iterable[ServerProcess]) -> None:
+        """From now on it watches these services too, which are up and never started again."""
+        for service in services:
+            self._begin(Standing(service, None, ServiceDied))
 
     @property
     def is_watching(self) -> bool:
@@ -153,6 +166,11 @@ class Supervision:
         await end_tasks(self._watchers)
         self._watchers = []
 
+    def _begin(self, standing: Standing) -> None:
+        standing.unexpected.set()
+        self._standings[standing.broker.name] = standing
+        self._watchers.append(asyncio.create_task(self._watch(standing)))
+
     async def _watch(self, standing: Standing) -> None:
         while not standing.died:
             ending = await standing.broker.ending()
@@ -166,7 +184,7 @@ class Supervision:
         broker, name = standing.broker, standing.broker.name
         if not self._may_restart(standing):
             standing.died = _for_good(standing, ending)
-            self.report(BrokerDied(name, standing.died))
+            self.report(standing.final(name, standing.died))
             return
         try:
             async with self._places:

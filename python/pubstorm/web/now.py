@@ -394,7 +394,7 @@ class VerdictSoFar:
 
     def _read(self) -> None:
         while lines := self._snapshots.lines():
-            for snapshot in snapshots_in(lines):
+            for snapshot in snapshots_in(lines, len(self._kept.plan.populations)):
                 self._kept.add(snapshot)
         while lines := self._samples.lines():
             # The events have each source before its first sample.

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from pubstorm import cli
-from pubstorm.cli.imports import COMMANDS, imported, mosquitto, mqttx, rabbitmq, stressers
+from pubstorm.cli.imports import (
+    COMMANDS,
+    imported,
+    mosquitto,
+    mqttx,
+    omq,
+    perf_test,
+    stressers,
+)
 from pubstorm.cli.imports.words import Grammar
 from pubstorm.errors import UsageError
 from tests.kit.imported import at, scenario_of
@@ -233,8 +241,8 @@ GRAMMARS: dict[str, list[tuple[str, Grammar]]] = {
     ],
     "mqtt-stresser": [(STRESSER, stressers.STRESSER)],
     "mqtt-benchmark": [("mqtt-benchmark", stressers.BENCHMARK)],
-    "omq": [("omq mqtt", rabbitmq.OMQ)],
-    "perf-test": [("perf-test", rabbitmq.PERF_TEST)],
+    "omq": [("omq mqtt", omq.OMQ)],
+    "perf-test": [("perf-test", perf_test.PERF_TEST)],
 }
 
 

@@ -4,8 +4,12 @@ and export say so, and count nothing wrong."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
+from collections.abc import Callable
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,8 @@ from pubstorm.result import Status
 from pubstorm.result.samples import read_samples
 from tests.kit import made, program
 from tests.kit.example_run import Shape, write_run
+from tests.kit.example_search import write_search
+from tests.kit.example_series import write_series
 
 pytestmark = pytest.mark.xdist_group("stored-trouble")
 
@@ -139,6 +145,32 @@ def test_a_run_that_was_killed_in_another_format_is_refused(
     (tmp_path / "start.json").write_text("{}")
     said = failed(capsys, "report", str(tmp_path))
     assert "is stored in format 1, this version reads 2" in said
+
+
+@pytest.mark.parametrize(
+    ("write", "file", "place"),
+    [
+        (write_search, "search.json", ("trials", 0, "cells")),
+        (write_series, "series.json", ("steps", 0, "cells")),
+        (write_series, "series.json", ("tables", 0, "rows", 0)),
+    ],
+)
+def test_a_row_without_its_last_cell_is_an_error(
+    write: Callable[[Path], object],
+    file: str,
+    place: tuple[str | int, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write(tmp_path)
+    stored = json.loads((tmp_path / file).read_text())
+    row = reduce(getitem, place, stored)
+    cells = len(row)
+    row.pop()
+    (tmp_path / file).write_text(json.dumps(stored))
+    assert cli.main(("report", str(tmp_path))) == 2
+    found = f"found a row of {cells - 1} cells, needed are {cells}"
+    assert found in " ".join(capsys.readouterr().err.split())
 
 
 def test_samples_without_populations_are_a_warning(

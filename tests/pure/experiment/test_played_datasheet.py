@@ -136,6 +136,26 @@ def test_cells_that_do_not_fit_are_left_out_with_the_reason(
     assert "most is left out: not measured in this time" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("optional", "state"), [("[twice]", "measured"), ("[]", "left out")])
+def test_a_cell_with_a_qos_that_the_broker_lacks_is_played_without_optional_populations(
+    sheets: Player, optional: str, state: str
+) -> None:
+    twice = "populations:\n  twice: {clients: 1, publications: [{topic: b, rate: 1/s, qos: 2}]}\n"
+    (sheets.folder / "series.yaml").write_text(LOAD.replace("populations:\n", twice) + SERIES)
+    (sheets.folder / "own.yaml").write_text(f"{RECIPE}qos: 1\n")
+    plan = sheets.folder / "plan.yaml"
+    text = plan.read_text().replace("title: four clients,", f"title: four, optional: {optional},")
+    plan.write_text(text.replace("{name: sent, of: device.sent}, {", "{of: twice.sent}, {"))
+    assert measure(sheets, "--only", "few") == (0 if state == "measured" else 3)
+    few = cells(sheets)["few"]
+    assert few["state"] == state
+    if state == "measured":
+        assert {name for run in sheets.runs for name in run.populations} == {"device", "backend"}
+        assert figure(few, "twice.sent")["remarks"] == ["A broker has no QoS 2"]
+    else:
+        assert few["why"] == "A broker has no QoS 2"
+
+
 def test_it_says_before_what_it_will_measure(
     sheets: Player, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,7 +79,8 @@ def test_a_target_under_tls_has_a_scheme_and_a_port_of_its_own(
             "stomp://b",
             "this version speaks MQTT (mqtt://, under TLS mqtts://), MQTT over WebSocket (ws://, "
             "under TLS wss://), MQTT over QUIC (quic://), NATS (nats://, under TLS natss://), "
-            "Kafka (kafka://), AMQP 0-9-1 (amqp://, under TLS amqps://) and ZeroMQ (zmq://)",
+            "Kafka (kafka://), AMQP 0-9-1 (amqp://, under TLS amqps://), "
+            "AMQP 1.0 (amqp1://, under TLS amqp1s://) and ZeroMQ (zmq://)",
         ),
     ],
 )
@@ -129,6 +130,8 @@ TEXTS = (
     with_tls('{server_name: "{n%4}.b.test", alpn: [mqtt], resume: 50%}'),
     with_tls("{certificate: /c, key: /k, passphrase: word, reread: true, key_log: /keys.log}"),
     with_tls("{suites: [TLS_AES_128_GCM_SHA256], groups: [P-256, X25519]}"),
+    with_tls("{}").replace("mqtts", "quic"),
+    with_tls("{}").replace("mqtts://broker", "[quic://broker, mqtts://broker]"),
     OURS,
     OURS.replace("psk", "mutual"),
     with_tls("{}").replace("mqtts", "mqtt"),

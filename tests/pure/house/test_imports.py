@@ -71,6 +71,7 @@ FOREIGN = {
         "report.series",
     },
     "confluent_kafka": {"fleet.kafka_agent.consumers"},
+    "proton": {"fleet.amqp1_agent.session"},
     "zmq": {
         "fleet.programs",
         "fleet.zmq_agent.__main__",

@@ -32,6 +32,10 @@ def plan_with(changes: str) -> Plan:
         ("add 50% late over 1s", AskedChange("late", "add", PartOf(0.5), SECOND_NS)),
         ("  remove 2  device over 0s ", AskedChange("device", "remove", 2)),
         ("remove 2% device/short", AskedChange("device/short", "remove", PartOf(0.02))),
+        (
+            "migrate 50% device over 5s",
+            AskedChange("device", "migrate", PartOf(0.5), 5 * SECOND_NS),
+        ),
         ("rate 2 device", AskedChange("device", "rate", 2.0)),
         ("rate 50% device", AskedChange("device", "rate", 0.5)),
         ("rate 0 device", AskedChange("device", "rate", 0.0)),

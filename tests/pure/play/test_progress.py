@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from pubstorm.contract.snapshot import FlowCounters
+from pubstorm.contract.protocol import PLAYERS
+from pubstorm.contract.snapshot import FlowCounters, PopulationSnapshot
 from pubstorm.contract.sums import RunSum
 from pubstorm.fleet.programs import Assignment
-from pubstorm.play.progress import Progress
+from pubstorm.play.progress import HOPELESS_NS, Progress
 from tests.kit import made
 
 EXPECTED = {"expected_total": 100, "received_total": 75}
@@ -22,8 +23,8 @@ class DrainedStage:
     def __init__(self) -> None:
         self.now_ns = 0
         golden = made.golden_plan()
-        # Other programs play the last population.
-        engines = {"populations": golden.populations[:-1], "flows": ()}
+        played = [each for each in golden.populations if each.protocol.kind not in PLAYERS]
+        engines = {"populations": tuple(played), "flows": ()}
         plan = golden.model_copy(update=engines)
         assignment = Assignment.among(plan, 1)
         self.progress = Progress(plan, assignment, RunSum(), clock=lambda: self.now_ns)
@@ -92,3 +93,45 @@ def test_only_deliveries_that_are_expected_move(
     played = DrainedStage()
     played.take(before or {}, settled=before is not None)
     assert played.take(counts, settled=before is not None) == is_movement
+
+
+def attempts(begun: int, failed: int = 0, connected: int = 0) -> PopulationSnapshot:
+    """Clients of which so many have begun to connect, failed and connected."""
+    return made.population(
+        connected=connected,
+        connect_attempts_total=begun,
+        connect_failed_total=failed,
+        connected_total=connected,
+    )
+
+
+@pytest.mark.parametrize(
+    ("later", "is_hopeless"),
+    [
+        ((attempts(0), attempts(0)), False),
+        # Those who try again say nothing about the others.
+        ((attempts(9, 9), attempts(0)), False),
+        ((attempts(9, 9), attempts(9, 2)), False),
+        ((attempts(0), attempts(0, 3)), True),
+        ((attempts(9), attempts(9, 3)), True),
+        ((attempts(0), attempts(0, 2, 1)), False),
+    ],
+)
+def test_a_run_has_hope_while_early_attempts_are_under_way(
+    later: tuple[PopulationSnapshot, PopulationSnapshot], *, is_hopeless: bool
+) -> None:
+    now_ns, golden, sums = [0], made.golden_plan(), RunSum()
+    plan = golden.model_copy(update={"populations": golden.populations[:2]})
+    played = Progress(plan, Assignment(engines=1), sums, lambda: now_ns[0])
+
+    def take(*clients: PopulationSnapshot) -> None:
+        snapshot = made.snapshot(*clients, from_ns=0)
+        played.take(snapshot)
+        sums.take(snapshot)
+
+    take(attempts(2, 2), attempts(3))
+    assert played.hopeless_ns() is None
+    now_ns[0] = HOPELESS_NS
+    assert played.hopeless_ns() is None
+    take(*later)
+    assert played.hopeless_ns() == (HOPELESS_NS if is_hopeless else None)

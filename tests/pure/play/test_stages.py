@@ -24,7 +24,7 @@ from pubstorm.fleet import Timeouts
 from pubstorm.host.environment import MemoryLow
 from pubstorm.play.display import Live, Summary
 from pubstorm.play.stages import Controller, Interrupt, RunEvent
-from pubstorm.topology import BrokerDied
+from pubstorm.topology import BrokerDied, ServiceDied
 from tests.kit.agents import planned
 from tests.kit.made import SECOND_NS
 from tests.kit.virtual import Behaviour, Played, Script, play, run_virtually
@@ -141,6 +141,7 @@ def test_a_stage_ends_whatever_moves_in_it(
             True,
         ),
         (BrokerDied("main-0", "broker main-0 died"), "broker", "broker main-0 died", False, False),
+        (ServiceDied("users", "service users died"), "service", "service users died", False, False),
     ],
 )
 def test_an_event_is_noted_and_may_end_the_run(

@@ -14,6 +14,7 @@ from hdrh.log import HistogramLogReader
 import pubstorm.report.files
 from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_index
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
+from pubstorm.errors import StoredRunError
 from pubstorm.play.directory import RunDirectory
 from pubstorm.report import document_of, load_result, write_reports
 from pubstorm.report.files import code_span, junit, markdown, run_files
@@ -218,6 +219,20 @@ def test_there_is_no_log_of_a_part_of_the_snapshots(tmp_path: Path) -> None:
     path.mkdir()
     (problem,) = write_reports(tmp_path, RunDirectory(tmp_path).write)
     assert problem == f"there is no latencies.hlog: cannot read {path}: Is a directory"
+
+
+@pytest.mark.parametrize(
+    ("populations", "flow"), [(1, (0, 0)), (3, (0, 1)), (2, (0, 2)), (2, (2, 1))]
+)
+def test_a_snapshot_of_another_plan_is_missing_in_the_log(
+    tmp_path: Path, populations: int, flow: tuple[int, int]
+) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    own = [made.population()] * populations
+    other = made.snapshot(*own, from_ns=START_NS, flows=(made.flow(*flow),))
+    with_snapshots(tmp_path, other)
+    with pytest.raises(StoredRunError, match="holds 0 of 80000 latencies"):
+        hdr_log(tmp_path, result)
 
 
 def test_a_run_without_any_load_has_an_empty_log(tmp_path: Path) -> None:

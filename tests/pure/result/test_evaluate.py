@@ -455,3 +455,18 @@ def test_two_targets_of_a_host_are_distinguished_by_their_ports(measured: Measur
     )
     assert isinstance(evaluate(run, parse_expression(f"broker-1.{SYS}")), Found)
     assert isinstance(evaluate(run, parse_expression(f"broker-0.{SYS}")), Missing)
+
+
+@pytest.mark.parametrize(("subject", "value"), [("log", 5), ("log-1", None), ("log-0", 5)])
+def test_a_source_that_observes_a_target_with_a_name_has_counters_of_the_name(
+    measured: MeasuredMaker, subject: str, value: float | None
+) -> None:
+    run = measured(
+        targets=("one:1883", "kafka://two:9092"),
+        target_names=("mqtt-0", "log-0"),
+        monitors=(watched("topics", SYS, 5),),
+        observers=(observer("topics", "kafka://two:9092"),),
+    )
+    found = evaluate(run, parse_expression(f"{subject}.{SYS}"))
+    assert getattr(found, "value", None) == value
+    assert run.shown_targets == ("mqtt-0 (one:1883)", "log-0 (kafka://two:9092)")

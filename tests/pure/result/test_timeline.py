@@ -7,6 +7,7 @@ import gc
 import tracemalloc
 from array import array
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from pubstorm.contract.snapshot import ClockState
 from pubstorm.result.timeline import Timeline, steps
 from pubstorm.result.timeline.cells import HistogramCells
 from pubstorm.result.timeline.lane import BLOCK
-from pubstorm.result.timeline.rows import COUNTS, GAUGES, LARGEST, Block, Row, overlaps
+from pubstorm.result.timeline.rows import COUNTS, GAUGES, LARGEST, Block, Row
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS
 
@@ -99,15 +100,25 @@ def test_rows_keep_their_order_over_blocks() -> None:
     assert line.peaks().connected == 2 * (count - 1)
 
 
-@given(st.tuples(st.integers(-50, 50), st.integers(0, 50)), st.integers(-20, 20), st.integers(1, 9))
-def test_overlaps_share_a_span_out_without_rest(
-    span: tuple[int, int], origin: int, width: int
+@given(
+    st.tuples(st.integers(0, 100), st.integers(0, 50)),
+    st.integers(30, 70),
+    st.tuples(st.integers(1, 9), st.integers(0, 9)),
+)
+def test_the_shares_of_a_row_are_its_parts_within_the_cells(
+    span: tuple[int, int], origin: int, grid: tuple[int, int]
 ) -> None:
-    start, length = span
-    found = list(overlaps((start, start + length), origin, width))
-    assert sum(overlap for _, overlap in found) == length
-    assert all(0 < overlap <= width for _, overlap in found) or not length
+    (start, length), (width, cells) = span, grid
+    found = list(made.row(0, start, start + length).shares(origin, width, cells))
+    inside = min(start + length, origin + cells * width) - max(start, origin)
+    assert length * sum(share for _, share in found) == pytest.approx(max(inside, 0))
+    assert all(0 < share * length <= width + 1e-9 for _, share in found)
     assert [cell for cell, _ in found] == sorted({cell for cell, _ in found})
+    assert {cell for cell, _ in found} <= {*range(cells)}
+
+
+def test_a_row_without_an_end_overlaps_no_more_cells_than_there_are() -> None:
+    assert len(list(made.row(0, 0, 2**63).shares(10, 1, 5))) == 5
 
 
 def test_the_values_of_one_instant_make_one_step() -> None:

@@ -16,7 +16,16 @@ from pubstorm.metrics.expressions import parse_threshold
 from pubstorm.report.data import conclusion_of
 from pubstorm.report.files import junit
 from pubstorm.report.of_run import run_document
-from pubstorm.result import Event, Latency, LatencyPair, RunResult, StagePopulation, Status, Verdict
+from pubstorm.result import (
+    Event,
+    Latency,
+    LatencyPair,
+    LimitedBy,
+    RunResult,
+    StagePopulation,
+    Status,
+    Verdict,
+)
 from pubstorm.result.figures import evaluate_threshold
 from pubstorm.result.verdict import evaluate_run
 from tests.kit.golden import agree
@@ -215,6 +224,14 @@ def test_what_a_run_has_not_measured_that_ended_early_is_undecided(measured: Mea
     verdict = evaluate_run(measured(events=(ended,)), [later])
     (outcome,) = verdict.thresholds
     assert (verdict.status, outcome.undecided) == (Status.FAIL, True)
+
+
+def test_a_service_that_died_is_the_limit_and_no_broker(measured: MeasuredMaker) -> None:
+    died = Event(at_s=9, kind="service", text="service bridge (pid 9) ended")
+    run = measured(events=(died,), backend={"received_total": 50, "lost_total": 50})
+    verdict = evaluate_run(run, [parse_threshold("backend.lost == 0")])
+    assert (verdict.status, verdict.limited_by) == (Status.FAIL, LimitedBy.SERVICE)
+    assert verdict.headline.endswith("limited by the service.")
 
 
 def test_the_headline_has_no_percentile_of_few_messages(measured: MeasuredMaker) -> None:

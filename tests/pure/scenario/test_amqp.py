@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.capabilities import ROUTING
-from pubstorm.contract.offered_load import virtual_hosts
-from pubstorm.contract.plan import Plan, PlannedPopulation
-from pubstorm.contract.protocol import (
+from pubstorm.contract.amqp import (
     AmqpArgument,
     AmqpExchange,
     AmqpLate,
@@ -16,8 +13,11 @@ from pubstorm.contract.protocol import (
     AmqpProtocol,
     AmqpQueue,
     AmqpWord,
-    Property,
 )
+from pubstorm.contract.capabilities import ROUTING
+from pubstorm.contract.offered_load import virtual_hosts
+from pubstorm.contract.plan import Plan, PlannedPopulation
+from pubstorm.contract.protocol import Property
 from pubstorm.contract.target import AmqpTarget, Target, parse_target
 from pubstorm.errors import ScenarioError
 from pubstorm.plan import provisional_plan
@@ -181,6 +181,9 @@ def test_a_queue_has_the_settings_that_its_name_and_type_suggest() -> None:
     (log,) = options_of(plan_of(PLATFORM, stream).populations[4]).queues
     assert (log.durable, log.auto_delete, log.prefetch) == (True, False, 100)
     assert log.acknowledge == AmqpWord(kind="never")
+    existing = "populations.worker.subscriptions=[{queue: theirs, declare: false}]"
+    (theirs,) = options_of(plan_of(PLATFORM, existing).populations[4]).queues
+    assert (theirs.exists, theirs.exclusive, theirs.auto_delete) == (True, False, False)
 
 
 def test_queues_are_described_in_words() -> None:
@@ -263,10 +266,22 @@ SUBSCRIPTION = "populations.worker.subscriptions"
         (f"{SUBSCRIPTION}=[{{queue: j, acknowledge: late}}]", "0.acknowledge"),
         (f"{SUBSCRIPTION}=[{{queue: a, acknowledge: {{every: 9}}}}, b]", "1.acknowledge"),
         (f"{SUBSCRIPTION}=[{{queue: j, arguments: {{x: 1.5}}}}]", "0.arguments"),
+        (f"{SUBSCRIPTION}=[{{queue: j, arguments: {{x-message-ttl: 1s}}}}]", "0.arguments"),
+        (f"{SUBSCRIPTION}=[{{queue: j, arguments: {{x-max-length: -1}}}}]", "0.arguments"),
+        (f"{SUBSCRIPTION}=[{{queue: j, arguments: {{x-expires: true}}}}]", "0.arguments"),
+        (f"{SUBSCRIPTION}=[{{queue: j, arguments: {{x-overflow: 5}}}}]", "0.arguments"),
+        (f"{SUBSCRIPTION}=[{{queue: j, arguments: {{x-queue-type: quorum}}}}]", "0.arguments"),
         (f"{SUBSCRIPTION}=[{{queue: j, auto_delete: false}}, k]", "worker.subscriptions"),
         (f"{SUBSCRIPTION}=[{{queue: j, exchange: amq.topic, key: 'a.{{n}}'}}]", "0.key"),
+        (
+            f"{SUBSCRIPTION}=[{{queue: 'q-{{n%2}}', exchange: amq.topic, key: 'a.{{n%3}}'}}]",
+            "0.key",
+        ),
+        (f"{SUBSCRIPTION}=[{{queue: 'q-{{n%2}}', exchange: amq.topic, key: 'a.{{n%2}}'}}]", None),
         (f"{SUBSCRIPTION}=[{{queue: 'q-{{n}}'}}]", "worker.subscriptions.0.queue"),
         (f"{SUBSCRIPTION}=[a/b]", "worker.subscriptions.0"),
+        (f"{SUBSCRIPTION}=[{{queue: j, declare: false, durable: true}}]", "0.durable"),
+        (f"{SUBSCRIPTION}=[{{exchange: amq.topic, key: a, declare: false}}]", "0.declare"),
         ("populations.worker.publications=[{key: 'a.*', rate: 1/s}]", "publications.0.key"),
         ("populations.worker.publications=[{rate: 1/s}]", "publications.0"),
         ("populations.worker.publications=[{exchange: jobs, rate: 1/s}]", "publications.0.key"),

@@ -89,6 +89,8 @@ BRIDGE = "topology.services.bridge"
         ("flows.0.to='device..{n}'", "flows.0.to", "'device..{n}'"),
         ("flows.0.to='device.{1..5}'", "flows.0.to", "found {1..5}"),
         ("flows.1.to='a/{red|green}'", "flows.1.to", "'a/{red|green}'"),
+        ("flows.1.to='..'", "flows.1.to", "'..'"),
+        (f"flows.1.to='{'a' * 247}{{red|green}}'", "flows.1.to", "up to 252 bytes"),
         ("populations.sensor.publications.0.size=31B", "flows.0.from", "payload has no stamp"),
         ("topology.brokers.server.count=2", "flows.0.at", "at 2 brokers"),
         (BRIDGE + ".command=[a, '{server.mqtt}']", f"{BRIDGE}.command.1", "{server.mqtt}"),
@@ -99,6 +101,11 @@ BRIDGE = "topology.services.bridge"
         ("populations.reader.at=mqtt", "populations.reader", "clients of Kafka"),
         ("populations.reader.settings={group.id: x}", "settings.group.id", "group.id in settings"),
         ("populations.reader.subscriptions=[{topic: a, group: g}, b]", "subscriptions", "2 groups"),
+        (
+            "populations.reader.subscriptions=[{topic: a, group: 'g-{n%2}'}]",
+            "subscriptions.0.group",
+            "one group for all",
+        ),
     ],
 )
 def test_what_cannot_be_followed_is_refused(override: str, path: str, found: str) -> None:
@@ -157,6 +164,24 @@ def test_clients_at_a_target_of_kafka_are_consumers() -> None:
     assert isinstance(stored, KafkaProtocol)
     assert {*stored.settings.values()}.isdisjoint(settings.values())
     assert str(parse_target("kafka://log.example:19092")) == "kafka://log.example:19092"
+
+
+GROUPED = """\
+target: kafka://log.example
+populations:
+  worker: {clients: 2, subscriptions: [{topic: "a-{n}", group: g}]}
+  helper: {clients: 2, subscriptions: [{topic: "TOPIC", group: g}]}
+stages: [connect, {hold: 1s}]
+"""
+
+
+def test_members_of_several_populations_have_the_same_topics_with_variables() -> None:
+    assert plan_of(GROUPED.replace("TOPIC", "a-{n}"))
+    assert plan_of(GROUPED.replace("TOPIC", "b").replace("a-{n}", "a"))
+    with pytest.raises(ScenarioError) as refused:
+        parse_scenario(GROUPED.replace("TOPIC", "a-1"), "s.yaml")
+    paths = [problem.path for problem in refused.value.problems]
+    assert paths == ["populations.worker.subscriptions", "populations.helper.subscriptions"]
 
 
 INTO_AMQP = """\

@@ -21,6 +21,7 @@ from pubstorm.measure.monitors.choice import (
 )
 from pubstorm.measure.monitors.process import find
 from pubstorm.measure.monitors.profiling import ProfileSpec
+from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
 from pubstorm.plan import compile_plan
 from pubstorm.result import BrokerResult
 from pubstorm.scenario import Scenario, parse_scenario
@@ -266,6 +267,26 @@ def test_targets_elsewhere_whose_own_counters_are_asked_for_are_observed(
     targets = [Target(host=url.removeprefix("mqtt://"), port=1883) for url in urls]
     found = chosen(scenario(target=urls, **keys), targets)
     assert [name for kind, name in found if kind == "SysTopicsMonitor"] == observed
+
+
+NAMED = {"log": "kafka://one.example", "mqtt": ["mqtt://two.example", "mqtt://three.example"]}
+
+
+@pytest.mark.parametrize(
+    ("source", "observed"), [("mqtt-1", "three"), ("mqtt-0", "two"), ("topics", "two")]
+)
+def test_a_source_of_counters_observes_the_target_of_its_name_or_the_first_for_mqtt(
+    source: str, observed: str
+) -> None:
+    device = {"clients": 1, "at": "mqtt", "publications": [{"topic": "t", "rate": "1/s"}]}
+    reader = {"clients": 1, "at": "log", "subscriptions": ["t"]}
+    keys = {"populations": {"device": device, "reader": reader}, "target": NAMED}
+    asked = scenario(monitors={"host": False, "sources": {source: {"sys": {}}}}, **keys)
+    compiled = compiled_for(asked, list(asked.target))
+    (found,) = monitors_for(asked, compiled, watched_brokers((), asked.target, int))
+    assert isinstance(found, SysTopicsMonitor)
+    assert found.target.host == f"{observed}.example"
+    assert found.source.name == source
 
 
 @pytest.mark.parametrize(

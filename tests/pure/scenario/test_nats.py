@@ -189,6 +189,10 @@ def test_streams_acknowledge_publications_and_keep_messages_of_subscribers() -> 
     assert "order.* in queue group workers through durable consumers of ORDERS" in words
 
 
+OF_GROUP = "{topic: '%s', stream: ORDERS, group: workers}"
+"""A subscription through the durable consumer of the group."""
+
+
 @pytest.mark.parametrize(
     ("override", "path"),
     [
@@ -202,12 +206,18 @@ def test_streams_acknowledge_publications_and_keep_messages_of_subscribers() -> 
         ("topology.streams.ORDERS.subjects=['order.{n}']", "streams.ORDERS.subjects.0"),
         ("topology.streams.ORDERS.subjects=[]", "streams.ORDERS.subjects"),
         ("topology.streams.ORDERS.replicas=6", "streams.ORDERS.replicas"),
+        (f"populations.worker.subscriptions=[{OF_GROUP % 'order.{n}'}]", "worker.{0}.group"),
+        (f"populations.audit.subscriptions=[{OF_GROUP % 'order.a'}]", "audit.{0}.group"),
+        (
+            f"populations.worker.subscriptions=[{OF_GROUP % 'order.a'}, {OF_GROUP % 'order.b'}]",
+            "worker.{0}.group",
+        ),
     ],
 )
 def test_streams_that_do_not_fit_are_errors(override: str, path: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         parse_scenario(STREAMS, "s.yaml", (override,))
-    assert path in str(caught.value)
+    assert path.format("subscriptions.0") in str(caught.value)
 
 
 def test_a_stream_at_a_target_may_exist_already() -> None:

@@ -29,6 +29,7 @@ from pubstorm.web import monitors, server
 from pubstorm.web.monitors import LIMITS, LONG, HostPages
 from pubstorm.web.server import Guard
 from tests.kit import made
+from tests.kit.perf import is_recording
 from tests.kit.ports import free_port
 from tests.kit.serving import until
 from tests.system.monitors.conftest import BUSY, WAITING, ChildMaker, needs_perf, read
@@ -115,15 +116,6 @@ def has_ended(connection: socket.socket) -> bool:
         return connection.recv(100) == b""
     except ConnectionResetError:
         return True
-
-
-def has_child(name: str) -> bool:
-    """True if a child of this process has this name; a child may end while it is looked at."""
-    for each in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if each.name() == name:
-                return True
-    return False
 
 
 def host_at(url: str, **keys: object) -> Monitor:
@@ -392,11 +384,14 @@ def test_a_process_is_profiled_until_the_client_ends_it(
     busy = child(BUSY)
     perf = RemotePerf(remote(serve()), tmp_path / "profile", 199, 3600 * 10**9)
     times = psutil.Process(busy.pid).cpu_times
-    before_s = times().user
+
+    def work() -> None:
+        until(lambda: is_recording(os.getpid()))
+        before_s = times().user
+        until(lambda: times().user > before_s + 0.5)
+
     try:
-        profile = recorded(
-            perf, Process(pid=busy.pid), lambda: until(lambda: times().user > before_s + 0.5)
-        )
+        profile = recorded(perf, Process(pid=busy.pid), work)
     except MonitorError as error:
         if "not allowed" in str(error):
             pytest.skip(str(error))
@@ -413,7 +408,7 @@ def test_a_second_profile_is_refused_and_a_client_that_has_gone_ends_the_first(
     url, busy = serve(), child(BUSY)
     first = Endpoint(remote(url))
     first.ask(f"/profile?pid={busy.pid}&for=1h")
-    until(lambda: has_child("perf"))
+    until(lambda: is_recording(os.getpid()))
     assert b"only one at a time" in raw(url, short_profile(busy.pid))
     first.close()
     until(lambda: b"only one at a time" not in raw(url, short_profile(busy.pid)))

@@ -138,6 +138,7 @@ populations:
     clients: 3
     subscriptions: [{topic: "up/+", qos: 1}, {topic: "$share/g/up/#", qos: 1}]
   pool: {clients: 3, subscriptions: [{topic: "$share/h/up/#", qos: 1}]}
+  teams: {clients: 5, subscriptions: [{topic: "$share/t{n%2}/up/#", qos: 1}]}
   crew: {clients: 2, subscriptions: &crew [{topic: "$share/c/up/#", qos: 1}]}
   others: {clients: 4, subscriptions: *crew}
   identified:

@@ -296,6 +296,8 @@ def test_what_the_broker_refuses_has_a_name_and_stays_as_it_was(
         channel.queue_delete("taken")
     outcomes = result["populations"]["bad"]["outcomes"]
     assert outcomes.get(outcome, 0) >= 1, outcomes
+    if outcome == "amqp_precondition_failed":
+        assert result["verdict"]["limited_by"] == "scenario", result["verdict"]
     if outcome != "bad_credentials":
         assert result["populations"]["bad"]["explanations"], "the broker's own text"
 
@@ -318,6 +320,38 @@ def test_a_client_has_several_queues_on_one_channel(rabbit: Rabbit, run: Play) -
     assert result["populations"]["reader"]["outcomes"] == {}
 
 
+def test_loss_is_found_in_each_of_several_queues_that_clients_share(
+    rabbit: Rabbit, run: Play
+) -> None:
+    few = "acknowledge: never, prefetch: 2, arguments: {x-max-length: 5}"
+    code, result = run(
+        f"target: {rabbit.url}\n"
+        "populations:\n"
+        "  source:\n"
+        "    clients: 6\n"
+        "    publications:\n"
+        '      - {key: "work-{n%3}", rate: 10/s}\n'
+        '      - {exchange: amq.direct, key: "job-{n%2}", rate: 10/s}\n'
+        "      - {exchange: amq.fanout, rate: 10/s}\n"
+        '  worker: {clients: 6, subscriptions: ["work-{n%3}"]}\n'
+        "  few:\n"
+        "    clients: 4\n"
+        "    subscriptions:\n"
+        f'      - {{exchange: amq.direct, key: "job-{{n%2}}", queue: "few-{{n%2}}", {few}}}\n'
+        '  copies: {clients: 9, subscriptions: [{exchange: amq.fanout, queue: "copy-{n%3}"}]}\n'
+        "stages: [connect, {publish: 2s}, disconnect]\n"
+        'thresholds: ["copies.lost == 0", "worker.lost == 0"]\ndefaults: "off"\n'
+    )
+    assert passes(code, result), result["verdict"]
+    found = {
+        name: [clients[f"{key}_total"] for key in ("expected", "received", "lost")]
+        for name, clients in result["populations"].items()
+    }
+    assert found["worker"] == [120, 120, 0]
+    assert found["copies"] == [360, 360, 0], "three queues receive each message"
+    assert found["few"] == [120, 8, 112], "four consumers have their prefetch, of two queues"
+
+
 def test_a_queue_that_is_not_the_run_s_stays(rabbit: Rabbit, run: Play) -> None:
     with rabbit.channel() as channel:
         channel.queue_declare("theirs", durable=True)
@@ -338,6 +372,27 @@ def test_a_queue_that_is_not_the_run_s_stays(rabbit: Rabbit, run: Play) -> None:
         channel.queue_delete("theirs")
     whats = {(each["when"], each["what"]) for each in result["stale_state"]}
     assert {("before", "declared"), ("after", "declared")} <= whats
+
+
+def test_a_queue_with_other_settings_is_consumed_as_it_is(rabbit: Rabbit, run: Play) -> None:
+    with rabbit.channel() as channel:
+        channel.queue_declare("limited", durable=True, arguments={"x-max-length": 100})
+        before = rabbit.names()
+        code, result = run(
+            f"target: {rabbit.url}\n"
+            "populations:\n"
+            "  reader:\n"
+            "    clients: 2\n"
+            "    subscriptions: [{queue: limited, declare: false}]\n"
+            "    publications: [{key: limited, rate: 10/s}]\n"
+            "stages: [connect, {publish: 1s}, disconnect]\n"
+            'thresholds: ["reader.received == 20"]\ndefaults: "off"\n'
+        )
+        assert passes(code, result), result["verdict"]
+        assert rabbit.names() == before
+        assert rabbit.queue("limited")["arguments"] == {"x-max-length": 100}
+        channel.queue_delete("limited")
+    assert result["stale_state"] == []
 
 
 def test_the_next_run_deletes_what_a_killed_one_left(rabbit: Rabbit, start: RunMaker) -> None:

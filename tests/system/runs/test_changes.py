@@ -186,6 +186,7 @@ def steered(shared_start: RunMaker) -> tuple[Run, dict[str, tuple[int, str]]]:
     ask("add", "4", "late", "over", "500ms")
     run.wait_for("! +4 late")
     ask("add 7 late")
+    ask("migrate 5 device")
     ask("pause")
     run.wait_for("! pause device")
     ask("resume")
@@ -231,6 +232,7 @@ def test_a_run_is_changed_paused_broken_and_ended_by_hand(
     [
         ("add 5 device", "device"),
         ("add 7 late", "4 of 10"),
+        ("migrate 5 device", "found migrate of device/.*, whose targets have TCP"),
         ("fault kill moon", "moon"),
         ("repair kill main", "kill main"),
         ("rate 1 device", "no run"),

@@ -5,19 +5,29 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion
 
 from pubstorm.contract.plan import Plan
-from pubstorm.play.clean_start.observer import Deadline, Observation, TargetObserver
+from pubstorm.play.clean_start.observer import (
+    QUIET_S,
+    Deadline,
+    Observation,
+    TargetObserver,
+    retained_on,
+)
 from pubstorm.play.clean_start.remove import remove_retained
 from pubstorm.play.clean_start.topics import own_topics
 from pubstorm.topology.observer import ANONYMOUS, MqttObserver
 from tests.kit import made, program
+from tests.kit.runs import READY_TIMEOUT_S
 from tests.kit.starved import passes
 from tests.system.runs.underway import end_stage, wait_for
 
@@ -57,10 +67,26 @@ def client(program: str, broker: Any, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=15, check=False).stdout
 
 
-def kept(broker: Any, *arguments: str) -> set[str]:
-    """Topics with retained messages."""
-    said = client("mosquitto_sub", broker, "-t", "#", "-F", "%t", "-W", "1", *arguments)
-    return set(said.split())
+def kept(broker: Any, username: str | None = None) -> set[str]:
+    """Topics with retained messages: the broker sends those before a later message."""
+    found, is_over, end = set[str](), threading.Event(), "end-of-kept"
+    subscriber = Client(CallbackAPIVersion.VERSION2)
+    subscriber.username_pw_set(username)
+
+    def took(_client: Client, _data: Any, message: MQTTMessage) -> None:
+        found.add(message.topic)
+        if message.topic == end:
+            is_over.set()
+
+    subscriber.on_message = took
+    subscriber.connect("127.0.0.1", broker.port)
+    subscriber.subscribe("#")
+    subscriber.publish(end)
+    subscriber.loop_start()
+    assert is_over.wait(READY_TIMEOUT_S)
+    subscriber.disconnect()
+    subscriber.loop_stop()
+    return found - {end}
 
 
 def stale_state(result: dict[str, Any]) -> list[tuple[str, str, int]]:
@@ -158,7 +184,7 @@ def test_each_client_clears_its_own_where_others_may_not(
     code, result = run(text)
     assert passes(code, result), result["verdict"]
     assert stale_state(result) == [("before", "retained", 1), ("after", "retained", 10)]
-    assert kept(broker, "-u", "boss") == {"up/x"}
+    assert kept(broker, "boss") == {"up/x"}
 
 
 @pytest.mark.parametrize("hangs", [False, True])
@@ -210,6 +236,25 @@ def many(mosquitto: MosquittoMaker) -> tuple[Any, Plan]:
         publisher.step(0.01)
     publisher.client.disconnect()
     return broker, plan
+
+
+def test_what_a_broker_sends_after_a_pause_is_found_too(
+    many: tuple[Any, Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, plan = many
+    take, waking = TargetObserver.on_message, list[threading.Timer]()
+
+    def taken(observer: TargetObserver, *words: Any) -> None:
+        take(observer, *words)
+        if not waking:
+            broker.signal(signal.SIGSTOP)
+            waking.append(threading.Timer(3 * QUIET_S, broker.signal, [signal.SIGCONT]))
+            waking[0].start()
+
+    monkeypatch.setattr(TargetObserver, "on_message", taken)
+    look, _ = retained_on(plan, 0, Deadline(60), own=lambda *_: True)
+    assert (len(look.retained), look.truncated) == (12_300, False)
+    assert waking
 
 
 def test_as_many_messages_as_a_run_may_leave_are_removed_after_one_look(

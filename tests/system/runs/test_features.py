@@ -30,6 +30,7 @@ COPIES = {
     "plain": ("kept", 1),
     "member": ("up", 4),
     "pool": ("up", 1),
+    "teams": ("up", 2),
     "identified": ("up", 2),
     "backend": ("asker", 3),
 }

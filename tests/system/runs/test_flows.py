@@ -15,6 +15,7 @@ from pubstorm.host.children import find
 from tests.kit import carrier
 from tests.kit.runs import Play, RunMaker
 from tests.kit.starved import passes
+from tests.system.runs.underway import end_stage
 
 pytestmark = [
     pytest.mark.skipif(find("nats-server") is None, reason="nats-server is not installed"),
@@ -135,13 +136,16 @@ def test_a_delay_of_the_bridge_is_latency(start: RunMaker) -> None:
     assert flow["received_total"] == 2 * SENT
 
 
-def test_no_verdict_passes_on_messages_whose_stamp_the_bridge_drops(start: RunMaker) -> None:
-    run = played(start, strip=10)
+def test_no_verdict_passes_on_messages_whose_stamp_the_bridge_drops_or_swaps(
+    start: RunMaker,
+) -> None:
+    run = played(start, strip=10, rename=11)
     populations = run.result["populations"]
-    assert populations["backend"]["unstamped_total"] == 2 * SENT // 10
-    assert populations["worker"]["unstamped_total"] == SENT // 10
+    wrong = SENT // 10 + SENT // 11 - SENT // 110
+    assert populations["backend"]["unstamped_total"] == 2 * wrong
+    assert populations["worker"]["unstamped_total"] == wrong
     assert populations["backend"]["foreign_total"] == 0
-    assert flows_of(run.result)["backend"]["lost_total"] == 2 * SENT // 10
+    assert flows_of(run.result)["backend"]["lost_total"] == 2 * wrong
     assert (run.code, run.result["verdict"]["status"]) == (3, "invalid")
     assert any("without a stamp" in each for each in run.result["verdict"]["evidence"])
 
@@ -151,3 +155,23 @@ def test_a_bridge_that_ends_in_a_run_fails_it(start: RunMaker) -> None:
     run = start(text.replace(f", {carrier.__file__}", ", -c, 'print(\"carries\")'"))
     assert run.finish() != 0
     assert "service bridge" in run.stderr
+
+
+IDLE = """\
+import os, time
+print("carries", flush=True)
+while not os.path.exists("{folder}/end"):
+    time.sleep(0.02)
+"""
+
+
+def test_a_bridge_that_ends_under_load_is_the_limit(start: RunMaker) -> None:
+    text = scenario().replace(f", {carrier.__file__}", f", -c, {json.dumps(IDLE)}")
+    run = start(text, "--set", "stages=[connect, publish: 10min]")
+    run.wait_for("publish")
+    (run.directory / "topology/bridge/end").touch()
+    run.wait_for("service bridge")
+    end_stage(run.directory)
+    assert run.finish() == 1, run.stderr
+    verdict = run.result()["verdict"]
+    assert (verdict["status"], verdict["limited_by"]) == ("fail", "service"), verdict

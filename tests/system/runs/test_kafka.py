@@ -110,6 +110,7 @@ topology:
     log: {kind: kafka}
 populations:
   reader: {protocol: kafka, clients: 3, at: log, subscriptions: [telemetry]}
+  worker: {protocol: kafka, clients: 3, at: log, subscriptions: [{topic: telemetry, group: g}]}
 stages:
   - connect
   - hold:
@@ -120,8 +121,8 @@ defaults: "off"
 thresholds: ["clients_back.all@kill log < 30s"]
 """
     code, result = run(scenario)
-    reader = result["populations"]["reader"]
     assert code == 0, result["verdict"]
-    assert reader["disconnected_total"] == 3
-    assert reader["outcomes"] == {"closed_by_broker": 3}
-    assert reader["connected_total"] == 6
+    for found in result["populations"].values():
+        assert found["disconnected_total"] == 3
+        assert found["outcomes"] == {"closed_by_broker": 3}
+        assert found["connected_total"] == 6

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tests.kit import made
+from tests.kit.perf import is_recording
 from tests.kit.runs import MosquittoMaker, Play, Run, RunMaker
 from tests.kit.serving import until
 from tests.system.runs.underway import (
     check_profile,
     end_stage,
-    names_below,
     perf_works,
     problems,
     statistics,
@@ -163,7 +163,7 @@ def test_a_profile_does_not_outlive_a_run_that_is_killed(
         pytest.skip("this host or user may not profile")
     run = start(watched(f"{OWN}\nprofile: {{after: 100ms, for: 1h}}"))
     run.wait_for("publish")
-    until(lambda: "perf" in names_below(run.process.pid))
+    until(lambda: is_recording(run.process.pid))
     children = run.children()
     run.process.kill()
     gone(children)

@@ -98,8 +98,8 @@ populations:
 stages:
   - connect
   - publish:
-      for: 3s
-      faults: [{at: 500ms, kill: main, for: 300ms}, {at: 2s, freeze: main, for: 300ms}]
+      for: 7s
+      faults: [{at: 500ms, kill: main, for: 300ms}, {at: 4s, freeze: main, for: 300ms}]
 snapshot_interval: 100ms
 defaults: "off"
 """
@@ -110,7 +110,7 @@ def test_clients_come_back_to_a_killed_server_and_wait_for_a_frozen_one(run: Pla
     code, result = run(FAULTS.replace("LIFE", LIFE))
     assert passes(code, result), result["verdict"]
     sender, reader = (result["populations"][name] for name in ("sender", "reader"))
-    assert sender["sent_total"] == 5 * 20 * 3 == reader["expected_total"] / 2
+    assert sender["sent_total"] == 5 * 20 * 7 == reader["expected_total"] / 2
     assert reader["received_total"] + reader["lost_total"] == reader["expected_total"]
     for each, clients in ((sender, 5), (reader, 2)):
         assert each["disconnected_total"] == clients, "the frozen server keeps its connections"

@@ -32,7 +32,7 @@ SCENARIO = """
 target: mqtt://{address}
 populations:
   device:
-    clients: 50
+    clients: {clients}
     publications: [{{topic: "t/{{n}}", rate: 20/s, qos: 1, size: 200B}}]
   backend: {{clients: 1, subscriptions: [{{topic: "t/#", qos: 1}}]}}
 stages:
@@ -51,9 +51,12 @@ def facts(start: RunMaker) -> Facts:
     """Plays the load at an address; the evidence about the path. A host without a free processor
     is the limit instead, and the path stays in the evidence."""
 
-    def play(address: str, publish: str = "6s", pid: int | None = None) -> list[str]:
+    def play(
+        address: str, publish: str = "6s", *, clients: int = 50, pid: int | None = None
+    ) -> list[str]:
         sources = "" if pid is None else f", sources: {{broker-0: {{process: {{pid: {pid}}}}}}}"
-        run = start(SCENARIO.format(address=address, time=publish, sources=sources))
+        words = {"address": address, "time": publish, "clients": clients, "sources": sources}
+        run = start(SCENARIO.format_map(words))
         assert run.finish() != 0
         result: dict[str, Any] = run.result()
         verdict = result["verdict"]
@@ -75,10 +78,11 @@ def test_a_relay_of_150_kb_a_second_is_the_path(mosquitto: MosquittoMaker, facts
     assert about("broker-0 is a proxy: it passes .* had not read", found), found
 
 
-def test_a_relay_of_50_ms_is_the_path(mosquitto: MosquittoMaker, facts: Facts) -> None:
+def test_a_relay_of_150_ms_is_the_path(mosquitto: MosquittoMaker, facts: Facts) -> None:
     broker, port = mosquitto(), free_port()
-    with relaying(port, broker.port, delay_s=0.05):
-        found = facts(f"127.0.0.1:{port}", "3s")
+    # Few clients: on a busy host, a relay with much to do would be later than its delay.
+    with relaying(port, broker.port, delay_s=0.15):
+        found = facts(f"127.0.0.1:{port}", "3s", clients=5)
     assert about("behind broker-0, a proxy, answered after .*: the path between", found), found
 
 
@@ -86,7 +90,8 @@ def test_a_broker_that_does_not_read_is_the_broker(
     mosquitto: MosquittoMaker, start: RunMaker
 ) -> None:
     broker = mosquitto()
-    run = start(SCENARIO.format(address=f"127.0.0.1:{broker.port}", time="4s", sources=""))
+    words = {"address": f"127.0.0.1:{broker.port}", "time": "4s", "clients": 50, "sources": ""}
+    run = start(SCENARIO.format_map(words))
     run.wait_for_stage("publish", 25)
     broker.signal(signal.SIGSTOP)
     assert run.finish() != 0

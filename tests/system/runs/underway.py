@@ -19,6 +19,7 @@ from pubstorm.play.control_socket import ask
 from pubstorm.result.machinery import ENOUGH_SHARE
 from pubstorm.result.samples import SAMPLES_FILE, Tracks, read_samples
 from tests.kit import program
+from tests.kit.perf import is_recording
 from tests.kit.runs import POLL_S, RUN_TIMEOUT_S, Run
 from tests.kit.serving import until
 
@@ -125,21 +126,10 @@ def until_profiled(parent: int, broker: int) -> None:
     profile is missing and nothing is waited for."""
     if shutil.which("perf") is None or not perf_works():
         return
-    until(lambda: "perf" in names_below(parent))
+    until(lambda: is_recording(parent))
     times = psutil.Process(broker).cpu_times
     before = times()
     until(lambda: sum(times()[:2]) - sum(before[:2]) >= PROFILED_CPU_S)
-
-
-def names_below(parent: int) -> set[str]:
-    """The names of all processes below one; those that end meanwhile may be missing."""
-    names = set()
-    for child in psutil.Process(parent).children(recursive=True):
-        try:
-            names.add(child.name())
-        except psutil.NoSuchProcess:
-            continue
-    return names
 
 
 def statistics(result: dict[str, Any], source: str, metric: str) -> dict[str, Any]:

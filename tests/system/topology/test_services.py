@@ -17,7 +17,7 @@ from pubstorm.errors import TopologyError, UsageError
 from pubstorm.host.children import find
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.topology import BrokerDied, BrokerEvent, Topology
+from pubstorm.topology import BrokerEvent, ServiceDied, Topology
 from pubstorm.topology.services import RedisService
 from pubstorm.topology.started import STARTED_FILE, read_record
 from tests.kit.ports import free_port
@@ -103,7 +103,7 @@ async def test_one_that_dies_is_reported_and_not_started_again(tmp_path: Path) -
         pid = topology.service_results()[0].pid
         os.kill(pid, signal.SIGKILL)
         event = await events.get()
-        assert isinstance(event, BrokerDied)
+        assert isinstance(event, ServiceDied)
         assert f"(pid {pid})" in event.text and "signal 9" in event.text
         assert topology.service_results()[0].died
 

@@ -14,6 +14,7 @@ import pytest
 from tests.kit import program
 from tests.kit.ports import free_port
 from tests.kit.serving import Served, serving, until
+from tests.system.runs.underway import end_stage
 
 SCENARIO = """
 topology: {brokers: {main: {kind: embedded}}}
@@ -77,11 +78,12 @@ def test_a_run_is_viewed_and_steered_from_elsewhere(tmp_path: Path) -> None:
 
 @pytest.mark.slow("a run that loses its page")
 def test_a_run_without_its_page_continues(tmp_path: Path) -> None:
-    more = "sweep: {vary: {populations.device.clients: [5, 6]}}\n"
-    run = ["run", scenario(tmp_path, "3s", more), "--out", "run", "--progress", "1s"]
+    more = "sweep: {steps: [{step: long}, {step: short, stages.1.publish: 1s}]}\n"
+    run = ["run", scenario(tmp_path, more=more), "--out", "run", "--progress", "1s"]
     with serving(*run, f"--web=127.0.0.1:{free_port()}", cwd=tmp_path) as served:
         moved(served)
         page(served).kill()
+        end_stage(tmp_path / "run/steps/01-long")
         _, errors = served.process.communicate(timeout=120)
     assert (tmp_path / "run/series.json").exists(), errors
     assert "! the live page ended, the run continues: it gave no reason" in errors

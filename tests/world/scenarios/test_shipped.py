@@ -135,15 +135,18 @@ def smaller(name: str) -> Iterator[str]:
         if OF_TIME.search(subject):
             yield f"thresholds.{number}={subject} < 1min"
     if name in SEARCHES:
-        span = "from: 5/s, to: 10/s"
-        if varies.endswith(".clients"):
-            span = "from: 50, to: 100"
-        elif varies.endswith(".connect.rate"):
-            span = "from: 50/s, to: 100/s"
-        yield f"search={{vary: {varies}, {span}, repeat: 1}}"
+        least, most = span_of(varies)
+        yield f"search={{vary: {varies}, from: {least}, to: {most}, repeat: 1}}"
     if steps:
         quick = {"steps": steps, "pause": "0s", "notes": {}, "repeat": 1}
         yield f"sweep={json.dumps(data['sweep'] | quick)}"
+
+
+def span_of(varies: str) -> tuple[str, str]:
+    """Returns the values between which a search is played."""
+    if varies.endswith(".clients"):
+        return "50", "100"
+    return ("50/s", "100/s") if varies.endswith(".connect.rate") else ("5/s", "10/s")
 
 
 def shorter(path: str, kind: str, value: Any) -> Iterator[str]:
@@ -237,7 +240,8 @@ def test_a_ready_search_finds_its_answer_scaled_down(name: str, tmp_path: Path) 
     search = play(name, folder, *smaller(name), *SPECIAL.get(name, ()), file="search.json")
     assert search["complete"]
     trials = search["trials"]
-    assert [trial["written"] for trial in trials] == ["5/s", "10/s", "10/s"][: len(trials)]
+    least, most = span_of(SCENARIOS[name]["search"]["vary"])
+    assert [trial["written"] for trial in trials] == [least, most, most][: len(trials)]
     assert all(step_passes(folder, trial) for trial in trials)
     assert all(len(trial["cells"]) == len(search["columns"]) for trial in trials)
     if all(trial["status"] == "pass" for trial in trials):

@@ -264,6 +264,8 @@ fn begins_a_frame(bytes: &[u8]) -> Result<bool, AmqpError> {
         None => Ok(false),
         Some(&1) => Ok(true),
         Some(_) if bytes[..front] != ANY_VERSION[..front] => Err(AmqpError::NotAmqp),
+        // A peer that sends everything back.
+        Some(_) if bytes.starts_with(PROTOCOL_HEADER) => Err(AmqpError::NotAmqp),
         Some(_) => match bytes.get(front..PROTOCOL_HEADER.len()) {
             Some(&[_, major, minor, revision]) => {
                 Err(AmqpError::OtherVersion(major, minor, revision))

@@ -155,6 +155,7 @@ fn confirms_mean_one_publication_or_all_up_to_it() {
         ),
         ([ack(1, 0), ack(1, 0)].concat(), &["Acknowledged(10)", "UnknownConfirm"]),
         (ack(4, 0), &["UnknownConfirm"]),
+        (ack(4, MULTIPLE), &["UnknownConfirm"]),
         (ack(0, 0), &["UnknownConfirm"]),
     ] {
         for piece in [1, 1000] {
@@ -339,6 +340,7 @@ fn each_breach_of_a_login_ends_it_by_name() {
         (&b"AMQP\0\x01\0\0"[..], E::OtherVersion(1, 0, 0)),
         (b"AMQP\0\0\x08\0", E::OtherVersion(0, 8, 0)),
         (b"HTTP/1.1 400 Bad Request\r\n", E::NotAmqp),
+        (b"AMQP\0\0\x09\x01", E::NotAmqp),
         (b"AMQX", E::NotAmqp),
         (b"\x20\x02\0\0", E::NotAmqp),
         (&opened(), E::OutOfPlace("connection.open-ok")),

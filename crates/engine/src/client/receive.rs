@@ -5,7 +5,8 @@ use plan::Reason;
 
 use super::{Client, ClientPhase, at};
 use crate::context::Context;
-use crate::ledger::books::{Books, Receiver};
+use crate::ledger::books::Books;
+use crate::ledger::receiver::Receiver;
 use crate::schedule::read_rate::ReadRate;
 use crate::seam::{Event, Notice, Protocol, Session};
 use crate::transport::{Halt, Stream};

@@ -7,27 +7,15 @@ use plan::{Expected, Stamp, StreamId, Ways};
 
 use super::classify::{Effects, Facts, Noted, classify};
 use super::origin::Origin;
+use super::receiver::Receiver;
 use super::run::DeliveryRun;
 use crate::context::Context;
 use crate::expectations::retained::RetainedMessages;
-use crate::expectations::{Expectations, Unstamped};
+use crate::expectations::{Absence, Expectations, Unstamped};
 use crate::schedule::publishing::Publishing;
-use crate::seam::received::{BESIDE, Inbox, Marks, Next, ORDERED, RETAINED, Received};
+use crate::seam::received::{BESIDE, CARRIED, Inbox, Next, ORDERED, RETAINED, Received};
 use crate::setup::Setup;
 use crate::sparkplug::{SparkplugClients, SparkplugNote};
-
-/// A client that receives.
-#[derive(Clone, Copy)]
-pub struct Receiver {
-    /// Index of its population.
-    pub population: usize,
-    /// Its index in this agent.
-    pub index: u32,
-    /// Its index in the share of its population.
-    pub local: u32,
-    /// Marks of messages that are not plain.
-    pub watched: Marks,
-}
 
 /// The books of one receiver during one read.
 pub struct Books<'c> {
@@ -56,7 +44,7 @@ impl Inbox for Books<'_> {
     #[inline]
     fn take(&mut self, message: &Received<'_>) -> Next {
         self.taken += 1;
-        let is_watched = message.marks & self.receiver.watched != 0;
+        let is_watched = (message.marks | CARRIED) & self.receiver.watched != 0;
         let stamp = self.setup.origins.stamp_at_start(message.payload);
         let asks = match stamp.filter(|stamp| !is_watched && stamp.stream.of_requests().is_none()) {
             Some(stamp) if self.continues(&stamp) => false,
@@ -202,9 +190,45 @@ impl<'c> Books<'c> {
                 (self.expectations.absence(to, client, stamp), false)
             }
         };
-        let expiry_left_s = absence.and_then(|_| message.beside.carried().expiry_s);
+        let (mut absence, mut expiry_left_s) = (absence, None);
+        if let Some(Absence::Now { is_expired, .. }) = &mut absence {
+            match self.may_be_carried(message) {
+                true => *is_expired = false,
+                false => expiry_left_s = message.beside.carried().expiry_s,
+            }
+        }
         let counts_loss = self.expectations.counts_loss(to);
         Facts { to, counts_loss, group_counts_loss, absence, expiry_left_s }
+    }
+
+    /// Returns `true` if the program of a flow may have published a message: the expiry is that of
+    /// the program.
+    fn may_be_carried(&self, message: &Received<'_>) -> bool {
+        let Receiver { population: to, local, .. } = self.receiver;
+        let plan = &self.setup.plan;
+        !plan.flows.is_empty()
+            && message.beside.topic().is_some_and(|topic| {
+                let names = plan.populations[to].capabilities().names;
+                let target = self.setup.target(to, self.setup.shard.global(local));
+                plan.is_carried_to(names, target, topic)
+            })
+    }
+
+    /// Returns `true` for a message of another target, if no flow gives it its name here: a program
+    /// has put the payload of one message under the name of another.
+    fn is_misnamed(&self, message: &Received<'_>, stamp: &Stamp, from: usize) -> bool {
+        let Receiver { population: to, local, watched, .. } = self.receiver;
+        let Stamp { stream, .. } = *stamp;
+        let (setup, plan) = (self.setup, &self.setup.plan);
+        let target = setup.target(to, setup.shard.global(local));
+        if watched & CARRIED == 0 || setup.target(from, stream.client) == target {
+            return false;
+        }
+        let before = plan.populations[..from].iter().map(|own| own.publications.len());
+        let publication = usize::from(stream.publication) - before.sum::<usize>();
+        let origin = plan.origin((from, stream.client), publication, stream.variant.into());
+        let place = (plan.populations[to].capabilities().names, target);
+        !message.beside.topic().is_some_and(|topic| plan.is_carried_as(origin, place, topic))
     }
 
     /// Counts the effects of a delivery that is not plain.
@@ -295,6 +319,9 @@ impl<'c> Books<'c> {
         }
         match origin {
             _ if note.is_whole => return note.asks,
+            Some(Origin::Message(stamp, from)) if self.is_misnamed(message, &stamp, from) => {
+                self.delivered_unstamped(message);
+            }
             Some(Origin::Message(stamp, from)) => self.delivered(message, &stamp, from),
             Some(Origin::Answer(stamp, from)) => self.answered(&stamp, from),
             Some(Origin::OtherRun) => self.tally.populations[to].counters.foreign_total += 1,
@@ -319,14 +346,15 @@ impl<'c> Books<'c> {
     }
 
     /// Checks the expiry of a message of population `from` that the broker has kept. A bridge may
-    /// speak another version, so a message that has crossed one is not checked.
+    /// speak another version, and the program of a flow has an expiry of its own or none, so a
+    /// message that has crossed one is not checked.
     fn check_expiry(&mut self, message: &Received<'_>, stamp: &Stamp, from: usize) {
         let Receiver { population: to, local, .. } = self.receiver;
         let setup = self.setup;
-        if !setup.plan.bridges.is_empty()
+        let has_crossed = !setup.plan.bridges.is_empty()
             && setup.target(from, stamp.stream.client)
-                != setup.target(to, setup.shard.global(local))
-        {
+                != setup.target(to, setup.shard.global(local));
+        if has_crossed || self.may_be_carried(message) {
             return;
         }
         let left_s = || message.beside.carried().expiry_s;

@@ -28,8 +28,6 @@ use receipts::Receipts;
 const HEADER_BYTES: usize = 32;
 /// Reply code of a client that may not log in.
 const ACCESS_REFUSED: u16 = 403;
-/// Reply code of a request that the server does not allow.
-const NOT_ALLOWED: u16 = 530;
 
 /// State of a client; `None` before the first connection, and between two of them if nothing is
 /// left of the first.
@@ -139,7 +137,7 @@ impl AmqpLine {
             AmqpEvent::Tuned(offered) => match prepare::tune(&mut self.session, at, offered, out) {
                 Ok(()) => Event::Handled,
                 Err(error) => Event::Broken(Broken {
-                    reason: Reason::of(Family::Amqp, NOT_ALLOWED),
+                    reason: Reason::ConnectRejected,
                     text: error.to_string(),
                 }),
             },

@@ -12,6 +12,8 @@ pub const RETAINED: Marks = 1;
 pub const BESIDE: Marks = 1 << 1;
 /// The protocol delivers the messages of a stream in the order of their sending, without copies.
 pub const ORDERED: Marks = 1 << 2;
+/// The program of a flow may have published the message, as any message at the end of a flow.
+pub const CARRIED: Marks = 1 << 3;
 
 /// A received message.
 #[derive(Clone, Copy)]

@@ -1,6 +1,7 @@
 //! Messages that programs beside the brokers carry: each arrives at a further target too, with the
 //! name that the plan declares for the publication.
 
+use crate::fan_out::MessageOrigin;
 use crate::model::Plan;
 use crate::model::flows::PlannedFlow;
 use crate::model::names::Names;
@@ -88,12 +89,33 @@ impl Plan {
     /// receiver or in that of a twin.
     #[must_use]
     pub fn is_carried_to(&self, names: Names, target: usize, name: &str) -> bool {
+        self.carries(|flow, name| flow.to.renders(name), (names, target), name)
+    }
+
+    /// Returns `true` if a flow gives a message from this origin the name at the target.
+    #[must_use]
+    pub fn is_carried_as(&self, origin: MessageOrigin, place: (Names, usize), name: &str) -> bool {
+        origin.carried.is_some_and(|message| {
+            let is_own = |flow: &PlannedFlow, name: &str| {
+                (flow.population, flow.publication) == (message.population, message.publication)
+                    && (flow.to.variants() == 1 || message.variant < flow.to.variants())
+                    && flow.to.text(message.number, message.variant) == name
+            };
+            self.carries(is_own, place, name)
+        })
+    }
+
+    fn carries(
+        &self,
+        is_meant: impl Fn(&PlannedFlow, &str) -> bool,
+        (names, target): (Names, usize),
+        name: &str,
+    ) -> bool {
         let twins: Vec<_> = names.twins_of(name).collect();
         self.flows.iter().any(|flow| {
             let at = &self.populations[flow.at];
-            let arrives = |names: Names, name: &str| {
-                at.capabilities().names == names && flow.to.renders(name)
-            };
+            let arrives =
+                |names: Names, name: &str| at.capabilities().names == names && is_meant(flow, name);
             (self.targets_joined || at.at.first == target)
                 && (arrives(names, name) || twins.iter().any(|(names, name)| arrives(*names, name)))
         })
@@ -157,6 +179,26 @@ mod tests {
             let plan = carried("t/{n}/{red|green}", to, vec![service(1, &["all.red"])]);
             assert_eq!(counts(&plan, 0, variant), expected, "{to}");
             assert!(plan.check().is_ok());
+        }
+    }
+
+    #[test]
+    fn a_message_has_the_names_that_its_flow_gives_it_and_no_other() {
+        let plan = carried("t/{n}/{red|green}", "x.{n}.{red|green}", vec![service(1, &["x.>"])]);
+        let is_carried = |(client, variant), names, target, name| {
+            plan.is_carried_as(plan.origin((0, client), 0, variant), (names, target), name)
+        };
+        assert!(is_carried((2, 1), Names::Subjects, 1, "x.7.green"));
+        assert!(is_carried((2, 1), Names::Topics, 1, "x/7/green"));
+        for (message, target, name) in [
+            ((2, 1), 1, "x.7.red"),
+            ((3, 1), 1, "x.7.green"),
+            ((2, 1), 0, "x.7.green"),
+            ((2, 1), 1, "t.7.green"),
+            ((2, 2), 1, "x.7.green"),
+            ((u32::MAX, u32::MAX), 1, "x.7.green"),
+        ] {
+            assert!(!is_carried(message, Names::Subjects, target, name), "{message:?} {name}");
         }
     }
 

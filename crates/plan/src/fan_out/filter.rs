@@ -48,6 +48,13 @@ impl Filter {
         sets.iter().any(|set| set.contains(number))
     }
 
+    /// Returns `true` if all clients that match one topic render a level with the same text.
+    pub fn implies(&self, level: &Level) -> bool {
+        let Self::Levels(own) = self else { return false };
+        let is_same = |own: &Level| own.variable() == level.variable();
+        level.variable().is_none() || own.list.iter().any(is_same)
+    }
+
     /// Returns `true` if one name may match the filters of two clients.
     pub fn may_meet(&self, other: &Self) -> bool {
         let (Self::Levels(one), Self::Levels(other)) = (self, other) else { return true };

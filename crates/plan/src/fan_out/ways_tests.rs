@@ -1,13 +1,13 @@
 //! Shared groups, compared with brokers that treat clients with several matching subscriptions
 //! differently.
 
-use super::tests::{counts, plan, population};
+use super::tests::{counts, nats, plan, population};
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 const CLIENTS: u32 = 7;
-const FILTERS: [&str; 10] = [
+const FILTERS: [&str; 13] = [
     "a/#",
     "a/+",
     "a/{n%3}",
@@ -16,6 +16,9 @@ const FILTERS: [&str; 10] = [
     "$share/g/a/+",
     "$share/h/a/{n%3}",
     "$share/g{n%2}/a/#",
+    "$share/g1/a/#",
+    "$share/g{n/3}/a/#",
+    "$share/g{n}/a/{n%3}",
     "$share/k/b/{n}",
     "$share/k/b/#",
 ];
@@ -53,6 +56,24 @@ fn copies(population: &Population, topic: &str, for_each: bool, turn: usize) -> 
         copies[chosen] = if for_each { copies[chosen] + 1 } else { 1 };
     }
     copies
+}
+
+#[test]
+fn a_client_without_echo_that_is_the_only_member_of_a_group_expects_none_of_its_messages() {
+    for (members, others, own, expected) in
+        [(1, 0, 1, [0, 0]), (2, 0, 1, [1, 0]), (1, 1, 1, [1, 0]), (1, 0, 0, [1, 0])]
+    {
+        let member = |clients| {
+            let group = population(clients, 0, &["$share/g/a.*"]);
+            Population { protocol: nats(), ..group }
+        };
+        let publisher = Population { protocol: nats(), ..population(1, 0, &[]) };
+        let plan = plan(vec![member(members), member(others), publisher], 1, true);
+        let mut counts = Vec::new();
+        let origin = plan.publisher(if own == 1 { 0 } else { 2 }, 0);
+        FanOut::new(&plan).deliveries("a.0", origin, &mut counts);
+        assert_eq!(counts[..2], expected, "{members} and {others} members, {own}");
+    }
 }
 
 #[test]
@@ -103,7 +124,45 @@ fn a_group_is_expected_by_arithmetic_if_its_members_have_no_other_filter() {
     assert_eq!(deliveries(&["a/{n}", "$share/g/a/#"]), 1, "client 4 may get a copy for both");
     assert_eq!(deliveries(&["b/{n}", "$share/g/a/#"]), 1);
     assert_eq!(deliveries(&["$share/g/a/#", "$share/h/a/+"]), 0);
-    assert_eq!(deliveries(&["$share/g{n%2}/a/#"]), 0);
+}
+
+#[test]
+fn a_name_with_a_variable_makes_a_group_for_each_value() {
+    let deliveries = |clients: u32, first: u64, filters: &[&str], topic: &str| {
+        let population = population(clients, first, filters);
+        counts(&FanOut::new(&plan(vec![population], 1, true)), topic, 0)[0]
+    };
+    for (clients, first, filter, topic, expected) in [
+        (10, 0, "$share/g{n%2}/a/#", "a/4", 2),
+        (1, 0, "$share/g{n%2}/a/#", "a/4", 1),
+        (10, 0, "$share/g{n%3}/a/{n%3}", "a/2", 1),
+        (10, 0, "$share/g{n%3}/a/{n%3}", "a/3", 0),
+        (10, 3, "$share/g{n/4}/a", "a", 4),
+        (10, 0, "$share/g{n}/a", "a", 10),
+        (64, 0, "$share/g{n}/a", "a", 64),
+        (65, 0, "$share/g{n}/a", "a", 0),
+        (1_000_000, 0, "$share/g{n%64}/a", "a", 64),
+        (1_000_000, 0, "$share/g{n%65}/a", "a", 0),
+        (1_000_000, 0, "$share/g{n%65}/a/{n%65}", "a/64", 1),
+        (1_000_000, 0, "$share/g{n%65}/a/{n%65}", "a/65", 0),
+        (1_000_000, 0, "$share/g{n}/a/{n%65}", "a/1", 0),
+    ] {
+        assert_eq!(deliveries(clients, first, &[filter], topic), expected, "{filter} on {topic}");
+    }
+    let twice = ["$share/g{n%2}/a", "$share/g1/a"];
+    assert_eq!(deliveries(4, 0, &twice, "a"), 0, "clients 0 and 2 are in two groups");
+}
+
+#[test]
+fn a_group_of_a_variable_name_is_expected_while_it_has_members() {
+    let mut fan_out = FanOut::new(&plan(vec![population(10, 0, &["$share/g{n%4}/a"])], 1, true));
+    for (receivers, expected) in [(10, 4), (3, 3), (0, 0)] {
+        fan_out.set_receivers(0, receivers);
+        assert_eq!(counts(&fan_out, "a", 0), [expected]);
+    }
+    let of = |client| fan_out.ways(0, client, "a", 0).expected;
+    assert_eq!((of(1), of(5)), (of(9), of(1)));
+    assert_ne!(of(1), of(2));
 }
 
 /// The deliveries of a message on `a` at target 0, and the expectation for a client of the second
@@ -161,12 +220,17 @@ fn groups_of_one_name_with_filters_that_differ_are_apart() {
 }
 
 #[test]
-fn a_group_whose_name_another_population_makes_with_a_variable_is_expected_as_received() {
-    let expected =
-        |filter: &str, clients: u32| of_two(["$share/g1/a", filter], clients, true, 0).0[0];
-    assert_eq!(expected("$share/g{n%2}/a", 2), 0);
-    assert_eq!(expected("$share/g{n%2}/a", 1), 1, "client 0 makes g0");
-    assert_eq!(expected("$share/g{n}/a", 3), 0);
-    assert_eq!(expected("$share/g1{n}/a", 3), 1, "no client makes g1");
-    assert_eq!(expected("$share/h{n}/a", 3), 1);
+fn a_group_has_the_members_of_all_populations_that_make_its_name() {
+    let expected = |filter: &str, clients: u32| of_two(["$share/g1/a", filter], clients, true, 0).0;
+    for (filter, clients, deliveries) in [
+        ("$share/g{n%2}/a", 2, [1, 1]),
+        ("$share/g{n%2}/a", 1, [1, 1]),
+        ("$share/g{n}/a", 3, [1, 2]),
+        ("$share/g1{n}/a", 3, [1, 3]),
+        ("$share/h{n}/a", 3, [1, 3]),
+        ("$share/g{n%99}/a", 99, [0, 0]),
+        ("$share/h{n%99}/a", 99, [1, 0]),
+    ] {
+        assert_eq!(expected(filter, clients), deliveries, "{filter} of {clients}");
+    }
 }

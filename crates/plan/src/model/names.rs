@@ -16,6 +16,8 @@ pub enum Names {
     Prefixes,
     /// Topics of Kafka. A filter is the name that it matches.
     Words,
+    /// Addresses of AMQP 1.0, with the wildcards of Artemis, RabbitMQ and Qpid.
+    Addresses,
 }
 
 /// Levels of names, and the wildcards of filters.
@@ -81,6 +83,19 @@ static WORDS: Grammar = Grammar {
     excluded_words: "spaces, / and ,",
 };
 
+/// Words of addresses. The brokers choose the grammar; most have this one.
+static ADDRESSES: Grammar = Grammar {
+    head: 0,
+    twin_head: &[],
+    separator: '.',
+    one: "*",
+    rest: "#",
+    rest_min: 0,
+    hidden: None,
+    excluded: &['.', '*', '#', '/', ':'],
+    excluded_words: "., *, #, / and :",
+};
+
 /// Words of routing keys, as topic exchanges read them: `#` matches any number of words (3.1.3.3 of
 /// AMQP 0-9-1). The exchange in front has no wildcards. The plugin for MQTT of RabbitMQ publishes
 /// to `amq.topic` in the virtual host `/`.
@@ -121,6 +136,7 @@ impl Names {
             Self::Subjects => Some(&SUBJECTS),
             Self::Words => Some(&WORDS),
             Self::Keys => Some(&KEYS),
+            Self::Addresses => Some(&ADDRESSES),
             Self::Prefixes => None,
         }
     }
@@ -131,7 +147,7 @@ impl Names {
         match self {
             Self::Topics => &[Self::Subjects, Self::Keys],
             Self::Subjects | Self::Keys => &[Self::Topics],
-            Self::Prefixes | Self::Words => &[],
+            Self::Prefixes | Self::Words | Self::Addresses => &[],
         }
     }
 
@@ -165,9 +181,9 @@ impl Names {
     /// Bytes of the longest name or filter.
     pub(crate) const fn bytes_max(self) -> usize {
         match self {
-            Self::Topics | Self::Subjects => 65_535, // [MQTT-1.5.3]
-            Self::Words => 249,                      // bytes of the name of a topic's folder
-            Self::Keys => 511,                       // Two short strings and a slash.
+            Self::Topics | Self::Subjects | Self::Addresses => 65_535, // [MQTT-1.5.3]
+            Self::Words => 249, // bytes of the name of a topic's folder
+            Self::Keys => 511,  // Two short strings and a slash.
             Self::Prefixes => usize::MAX,
         }
     }

@@ -2,6 +2,7 @@
 //! clients, and an arm of [`PlannedProtocol`].
 
 mod amqp;
+mod amqp1;
 mod kafka;
 mod mqtt;
 mod nats;
@@ -19,6 +20,7 @@ pub use self::amqp::{
     Acknowledge, Amqp, AmqpArgument, AmqpMechanism, AmqpValue, ExchangeType, PlannedExchange,
     PlannedQueue, QueueType,
 };
+pub use self::amqp1::{Amqp1, Amqp1Mechanism, Amqp1Source, SourceCapability};
 pub use self::kafka::Kafka;
 pub use self::mqtt::{Authentication, Mqtt, MqttVersion, PlannedWill, SCRAM_SHA_256};
 pub use self::nats::{Nats, PlannedConsumer, PlannedStream};
@@ -38,6 +40,8 @@ pub enum PlannedProtocol {
     Amqp(Box<Amqp>),
     /// Consumers of Kafka, which no engine plays.
     Kafka(Kafka),
+    /// Receivers of AMQP 1.0, which no engine plays.
+    Amqp1(Amqp1),
 }
 
 /// Program that plays the clients of a population.
@@ -53,6 +57,8 @@ pub enum Player {
     Pyzmq,
     /// Consumers of librdkafka, in a Python program.
     Librdkafka,
+    /// Receivers of Qpid Proton, in a Python program.
+    Proton,
     /// Any other program that speaks this contract.
     Command,
 }
@@ -98,6 +104,7 @@ impl PlannedProtocol {
             Self::Nats(options) => &**options,
             Self::Amqp(options) => &**options,
             Self::Kafka(options) => options,
+            Self::Amqp1(options) => options,
         }
     }
 

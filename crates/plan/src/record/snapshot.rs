@@ -170,8 +170,8 @@ counters! {
         blocked_ns,
         /// Messages received without a stamp of this run, but for those of `unstamped_total`.
         foreign_total,
-        /// Messages received without a stamp of this run, with names to which flows of the plan
-        /// lead: what carries them drops or changes the stamp.
+        /// Messages received without the stamp of a message of their name, with names to which
+        /// flows of the plan lead: what carries them drops, changes or swaps stamps.
         #[serde(default)]
         unstamped_total,
         /// Segments that the link of a client lost, and that came later by a retransmission.

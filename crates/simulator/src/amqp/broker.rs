@@ -58,12 +58,15 @@ pub struct AmqpScript {
 pub struct AmqpBroker {
     script: AmqpScript,
     lines: BTreeMap<usize, BrokerLine>,
+    /// By virtual host and name, with a slash between them.
     queues: BTreeMap<String, BrokerQueue>,
     named: u64,
     rng: Rng,
     now_ns: u64,
     /// Its next actions, in order.
     pub output: VecDeque<(usize, Output)>,
+    /// Names, as plans write them, and bodies of messages that clients have published.
+    pub published: VecDeque<(String, Vec<u8>)>,
     /// Number of deviations and events by kind.
     pub seen: BTreeMap<&'static str, u64>,
 }
@@ -71,6 +74,8 @@ pub struct AmqpBroker {
 /// One connection.
 struct BrokerLine {
     conduct: AmqpConduct,
+    /// Virtual host, as plans write it: `/` is empty.
+    host: String,
     reader: PacketReader,
     is_open: bool,
     is_blocked: bool,
@@ -98,6 +103,7 @@ struct BrokerQueue {
     /// Connection to which the queue belongs.
     owner: Option<usize>,
     ends_with_consumers: bool,
+    /// Exchanges, behind their virtual host and a slash, and keys.
     bindings: BTreeSet<(String, String)>,
     consumers: Vec<BrokerConsumer>,
     waiting: VecDeque<BrokerContent>,
@@ -114,6 +120,7 @@ struct BrokerConsumer {
 
 #[derive(Clone)]
 struct BrokerContent {
+    /// Virtual host and exchange, with a slash between them.
     exchange: String,
     key: String,
     properties: Vec<u8>,
@@ -145,6 +152,7 @@ impl AmqpBroker {
             rng: Rng::new(seed ^ 0xa3c9_0091),
             now_ns: 0,
             output: VecDeque::new(),
+            published: VecDeque::new(),
             seen: BTreeMap::new(),
         }
     }
@@ -159,6 +167,7 @@ impl AmqpBroker {
         let conduct = conduct.unwrap_or_else(|| (self.script.conduct)());
         let line = BrokerLine {
             conduct,
+            host: String::new(),
             reader: PacketReader::default(),
             is_open: false,
             is_blocked: false,
@@ -282,6 +291,8 @@ impl AmqpBroker {
             }
             (10, 40) => {
                 line.is_open = true;
+                let [host] = packet.texts(0);
+                line.host = if host == "/" { String::new() } else { host };
                 let ends = line.conduct == AmqpConduct::EndBehindOpen;
                 self.answer(connection, 0, (10, 41), &[0]);
                 if ends {
@@ -366,7 +377,8 @@ impl AmqpBroker {
             self.named += 1;
             name = format!("amq.gen-{}", self.named);
         }
-        let queue = self.queues.entry(name.clone()).or_default();
+        let full = format!("{}/{name}", self.lines[&connection].host);
+        let queue = self.queues.entry(full).or_default();
         queue.owner = (flags & 4 != 0).then_some(connection);
         queue.ends_with_consumers = flags & 8 != 0;
         if let Some(line) = self.lines.get_mut(&connection) {
@@ -378,15 +390,15 @@ impl AmqpBroker {
 
     /// The queue of this name; the empty name is that of the last one declared on the channel.
     fn queue_of(&self, connection: usize, channel: u16, name: &str) -> String {
-        match name {
-            "" => self.lines[&connection].channels[&channel].queue.clone(),
-            name => name.to_owned(),
-        }
+        let line = &self.lines[&connection];
+        let name = if name.is_empty() { &line.channels[&channel].queue } else { name };
+        format!("{}/{name}", line.host)
     }
 
     fn bind(&mut self, connection: usize, packet: &AmqpPacket) {
         let [name, exchange, key] = packet.texts(2);
         let name = self.queue_of(connection, packet.channel, &name);
+        let exchange = format!("{}/{exchange}", self.lines[&connection].host);
         let queue = self.queues.get_mut(&name).expect("the client has declared it");
         queue.bindings.insert((exchange, key));
         self.answer(connection, packet.channel, (50, 21), &[]);
@@ -417,28 +429,21 @@ impl AmqpBroker {
     fn publish(&mut self, connection: usize, packet: &AmqpPacket) {
         let [exchange, key] = packet.texts(2);
         let is_mandatory = packet.fields[4 + exchange.len() + key.len()] & 1 != 0;
-        let takes = |(name, queue): (&String, &BrokerQueue)| {
-            let by_name = exchange.is_empty() && *name == key;
-            let bound =
-                |(own, filter): &(String, String)| *own == exchange && matches(filter, &key);
-            (by_name || queue.bindings.iter().any(bound)).then(|| name.clone())
+        let content = BrokerContent {
+            exchange: format!("{}/{exchange}", self.lines[&connection].host),
+            key: key.clone(),
+            properties: packet.properties.clone(),
+            body: packet.body.clone(),
+            is_again: false,
         };
-        let takers: Vec<String> = self.queues.iter().filter_map(takes).collect();
-        if takers.is_empty() && is_mandatory {
+        self.published.push_back((format!("{}/{key}", content.exchange), packet.body.clone()));
+        if !self.route(&content) && is_mandatory {
             self.note("returned message");
             let fields = [&[1, 56][..], &short("NO_ROUTE"), &short(&exchange), &short(&key)];
             let returned =
                 AmqpPacket { method: (60, 50), fields: fields.concat(), ..packet.clone() };
             let part = self.script.part;
             self.write(connection, &returned.bytes(part));
-        }
-        let (properties, body) = (packet.properties.clone(), packet.body.clone());
-        let content = BrokerContent { exchange, key, properties, body, is_again: false };
-        for name in takers {
-            if let Some(queue) = self.queues.get_mut(&name) {
-                queue.waiting.push_back(content.clone());
-            }
-            self.pump(&name);
         }
         let Some(line) = self.lines.get_mut(&connection) else { return };
         line.channels.entry(packet.channel).or_default().published += 1;
@@ -448,6 +453,36 @@ impl AmqpBroker {
             self.note("blocked connection");
             self.answer(connection, 0, (10, 60), &short("low on memory"));
         }
+    }
+
+    /// A program publishes a message under a name of the plans, without properties.
+    pub fn publish_name(&mut self, name: &str, body: &[u8]) {
+        let (exchange, key) = name.rsplit_once('/').expect("a name has an exchange");
+        self.route(&BrokerContent {
+            exchange: exchange.into(),
+            key: key.into(),
+            properties: vec![0, 0],
+            body: body.into(),
+            is_again: false,
+        });
+    }
+
+    /// Puts a message into the queues that take it; returns `false` if none does.
+    fn route(&mut self, content: &BrokerContent) -> bool {
+        let BrokerContent { exchange, key, .. } = content;
+        let takes = |(name, queue): (&String, &BrokerQueue)| {
+            let by_name = exchange.ends_with('/') && *name == format!("{exchange}{key}");
+            let bound = |(own, filter): &(String, String)| own == exchange && matches(filter, key);
+            (by_name || queue.bindings.iter().any(bound)).then(|| name.clone())
+        };
+        let takers: Vec<String> = self.queues.iter().filter_map(takes).collect();
+        for name in &takers {
+            if let Some(queue) = self.queues.get_mut(name) {
+                queue.waiting.push_back(content.clone());
+            }
+            self.pump(name);
+        }
+        !takers.is_empty()
     }
 
     /// Confirms the publications of a connection, one by one or several together.
@@ -530,7 +565,8 @@ impl AmqpBroker {
         let own = line.channels.entry(*channel).or_default();
         own.delivered += 1;
         let number = own.delivered.to_be_bytes();
-        let (exchange, key) = (short(&content.exchange), short(&content.key));
+        let (_, exchange) = content.exchange.rsplit_once('/').expect("a host is in front");
+        let (exchange, key) = (short(exchange), short(&content.key));
         let fields = [&short(tag)[..], &number, &[content.is_again.into()], &exchange, &key];
         let packet = AmqpPacket {
             channel: *channel,

@@ -1,10 +1,7 @@
 //! Recorded messages and sessions in simulated runs: how a case draws them, and what reaches the
-//! broker. Agents read recordings from files, so a case has some.
+//! broker.
 
-use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use plan::{Action, Lifetime, Payload, Publication, Recording, SessionsRecording, Shard, Stamp};
 use testkit::Rng;
@@ -12,30 +9,9 @@ use testkit::plans;
 
 use crate::case::Case;
 use crate::course::Run;
+use crate::recorded::RecordedFiles;
 use crate::totals::Totals;
 use crate::weather::S;
-
-/// Files of a case, removed with its last clone.
-pub struct RecordedFiles {
-    messages: PathBuf,
-    sessions: PathBuf,
-    /// Index of the population that plays them.
-    population: usize,
-    /// Topic and size of each message of each recorded client, in the order of time.
-    rows: Vec<Vec<(String, u32)>>,
-    /// QoS of all messages.
-    qos: u8,
-    /// Sessions that end.
-    ends: u64,
-}
-
-impl Drop for RecordedFiles {
-    fn drop(&mut self) {
-        for path in [&self.messages, &self.sessions] {
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
 
 /// Draws a population of MQTT that plays a recording, apart from the other draws.
 pub fn draw(case: &mut Case, seed: u64) {
@@ -50,7 +26,7 @@ pub fn draw(case: &mut Case, seed: u64) {
     }
     let plays_sessions = population.flapping.is_none() && rng.chance(60);
     let clients = 1 + rng.below(population.clients as usize) as u32;
-    let files = recorded(&mut rng, p, clients);
+    let files = RecordedFiles::drawn(&mut rng, p, clients);
     let population = &mut case.plan.populations[p];
     let shift_ns = rng.pick(&[0, S / 5, S]);
     let first = population.first;
@@ -79,58 +55,6 @@ pub fn draw(case: &mut Case, seed: u64) {
 
 fn publication(payload: Payload, qos: u8) -> Publication {
     Publication { payload, ..plans::publication("{recorded}", qos, S / 5) }
-}
-
-/// Writes the files of a recording of some clients. Tests play at once, perhaps the same seed.
-fn recorded(rng: &mut Rng, p: usize, clients: u32) -> RecordedFiles {
-    static WRITTEN: AtomicU64 = AtomicU64::new(0);
-    let (folder, process) = (std::env::temp_dir(), std::process::id());
-    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-    let name =
-        |kind: &str| folder.join(format!("pubstorm-simulator-{process}-{number}-{kind}.csv"));
-    let (mut rows, qos) = (Vec::new(), rng.below(3) as u8);
-    for client in 0..clients {
-        for _ in 0..1 + rng.below(12) {
-            let after_ns = rng.bits() % (3 * S);
-            let topic = rng.pick(&["0", "0/{n}", "0/{n}/1", "1/{n}", "1/fixed"]);
-            rows.push((after_ns, client, format!("p{p}/{topic}"), rng.below(300) as u32));
-        }
-    }
-    rows.sort();
-    let mut messages = "after_ns,client,topic,bytes,qos,retain\n".to_owned();
-    let mut of_client = vec![Vec::new(); clients as usize];
-    for (after_ns, client, topic, bytes) in rows {
-        let _ = writeln!(messages, "{after_ns},{client},{topic},{bytes},{qos},false");
-        of_client[client as usize].push((topic, bytes));
-    }
-    let (mut sessions, mut ends) = ("client,from_ns,until_ns\n".to_owned(), 0);
-    for client in 0..clients {
-        let mut at_ns = if rng.chance(50) { 0 } else { rng.bits() % S };
-        loop {
-            let until_ns = at_ns + 1 + rng.bits() % S;
-            if rng.chance(30) {
-                let _ = writeln!(sessions, "{client},{at_ns},");
-                break;
-            }
-            let _ = writeln!(sessions, "{client},{at_ns},{until_ns}");
-            ends += 1;
-            at_ns = until_ns + rng.pick(&[0, 1, S / 3]);
-            if rng.chance(30) {
-                break;
-            }
-        }
-    }
-    let (of_messages, of_sessions) = (name("messages"), name("sessions"));
-    std::fs::write(&of_messages, messages).expect("the folder of temporary files takes one");
-    std::fs::write(&of_sessions, sessions).expect("the folder of temporary files takes one");
-    RecordedFiles {
-        messages: of_messages,
-        sessions: of_sessions,
-        population: p,
-        rows: of_client,
-        qos,
-        ends,
-    }
 }
 
 /// Each message at the broker has the topic and the size of the recorded message that it plays, by

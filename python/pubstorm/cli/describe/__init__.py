@@ -283,5 +283,6 @@ def _brokers(scenario: Scenario, kind: str) -> str:
     if not scenario.topology.brokers:
         return "the same target" if len(scenario.target) == 1 else "the same targets"
     if scenario.target:
-        return "the same target" + (", and small brokers of its own" if kind == "fresh" else "")
+        brokers = "small brokers" if scenario.topology.bridges else "brokers"
+        return "the same target" + (f", and {brokers} of its own" if kind == "fresh" else "")
     return "brokers of its own" if kind == "fresh" else "the same brokers"

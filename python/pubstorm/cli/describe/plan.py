@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from pubstorm.cli.describe import many
 from pubstorm.cli.describe.queues import consumer_words, exchange_words, promised_words
 from pubstorm.cli.describe.sparkplug import sparkplug_words
+from pubstorm.cli.describe.tls import tls_words
+from pubstorm.contract.amqp import Amqp1Protocol, AmqpProtocol
 from pubstorm.contract.commands import change_name, together
 from pubstorm.contract.offered_load import StageLoad
 from pubstorm.contract.plan import (
@@ -21,11 +23,9 @@ from pubstorm.contract.plan import (
     PlannedLifetime,
     PlannedPopulation,
     PlannedStage,
-    PlannedTls,
     PublishAction,
 )
 from pubstorm.contract.protocol import (
-    AmqpProtocol,
     FixedPayload,
     GaussianPayload,
     HistogramPayload,
@@ -38,6 +38,7 @@ from pubstorm.contract.protocol import (
     RecordsPayload,
     SparkplugPayload,
 )
+from pubstorm.contract.target import TARGET
 from pubstorm.contract.template import Template
 from pubstorm.host.binaries import offered_load
 from pubstorm.host.preflight import queues_bytes
@@ -114,7 +115,10 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
 
 def _targets(scenario: Scenario, plan: Plan) -> str:
     brokers = scenario.topology.brokers
-    given = list(map(str, plan.targets[: len(scenario.target)]))
+    given = list[str]()
+    for name in scenario.target_sizes:
+        addresses = list(map(str, scenario.targets_called(name)))
+        given += addresses if name == TARGET else [f"{name} ({', '.join(addresses)})"]
     if brokers:
         count = many(sum(broker.count for broker in brokers.values()), "broker")
         names = ", ".join(f"{name} ({_broker(broker)})" for name, broker in brokers.items())
@@ -218,7 +222,8 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
     yield from _client_links(population)
     yield from sparkplug_words(population)
     if population.tls is not None:
-        yield f"  connects under {_tls(scenario, population.tls)}"
+        targets = [plan.targets[index] for index in population.at.targets]
+        yield f"  connects under {tls_words(scenario, population.tls, targets)}"
     if population.headers:
         names = ", ".join(header.name for header in population.headers)
         yield f"  opens WebSockets with the headers {names}"
@@ -232,7 +237,8 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
         elif isinstance(population.protocol, AmqpProtocol):
             yield f"  {consumer_words(population.protocol.queues[number], subscription)}"
         else:
-            yield f"  subscribes to {_subject(subscription.filter)}{_durable(population)}"
+            words = _subject(subscription.filter, GROUPS[population.protocol.kind])
+            yield f"  subscribes to {words}{_durable(population)}"
     for number, publication in enumerate(population.publications):
         qos = f" at QoS {publication.qos}" if population.can.has_qos else ""
         if publication.qos and not qos:
@@ -255,7 +261,9 @@ def _kind(population: PlannedPopulation) -> str:
         case NatsProtocol() as nats:
             return f"NATS{'' if nats.echo else ' without echo'}, {heartbeats}"
         case KafkaProtocol():
-            return "consumers of librdkafka"
+            return "consumers of Kafka, by librdkafka"
+        case Amqp1Protocol():
+            return f"receivers of AMQP 1.0, by Qpid Proton, {heartbeats}"
         case AmqpProtocol() as amqp:
             host, channels = amqp.virtual_host, counted(amqp.channels, "channel")
             login = ", login by certificate" if amqp.mechanism == "external" else ""
@@ -302,10 +310,14 @@ def _security(population: PlannedPopulation) -> str:
     return {"null": "", "plain": ", security PLAIN", "curve": ", security CURVE"}[security]
 
 
-def _subject(filter_: str) -> str:
-    """Returns the subject of a subscription in words, with its queue group."""
+GROUPS = {"nats": "queue group", "kafka": "group", "amqp1": "the queue"}
+"""Word of each protocol for clients that share messages."""
+
+
+def _subject(filter_: str, word: str) -> str:
+    """Returns the subject of a subscription in words, with its group."""
     group, _, subject = filter_.removeprefix("$share/").rpartition("/")
-    return f"{subject} in queue group {group}" if group else filter_
+    return f"{subject} in {word} {group}" if group else filter_
 
 
 def _durable(population: PlannedPopulation) -> str:
@@ -346,44 +358,6 @@ def _times(span: PlannedLifetime | PlannedFlapping) -> str:
     if span.min_ns < MILLISECOND_NS:
         return f"up to {longest}"
     return shortest if shortest == longest else f"{shortest} to {longest}"
-
-
-def _tls(scenario: Scenario, tls: PlannedTls) -> str:
-    low, high = tls.min_version, tls.max_version
-    versions = f"TLS {low}" if low == high else f"TLS {low} to {high}"
-    made = {broker.tls_mode for broker in scenario.topology.brokers.values()}
-    return ", ".join((versions, *_credentials(made, tls), *_tls_options(tls)))
-
-
-def _tls_options(tls: PlannedTls) -> Iterator[str]:
-    """Yields the options that change handshakes, or that write keys."""
-    if tls.server_name is not None:
-        yield f"name {tls.server_name}"
-    if tls.alpn:
-        yield f"ALPN {' '.join(tls.alpn)}"
-    if tls.resume:
-        yield f"{write_share(tls.resume)} of the returns with a session{', 0-RTT' * tls.early_data}"
-    if tls.reread:
-        yield "changed certificates read again"
-    if tls.key_log is not None:
-        yield f"keys of connections written to {tls.key_log}"
-
-
-def _credentials(made: Collection[str], tls: PlannedTls) -> Iterator[str]:
-    """Yields the credentials of both sides; `made` are the modes for which the run makes keys."""
-    if tls.psk is not None:
-        yield f"pre-shared keys of {tls.psk.file}, identity {tls.psk.identity}"
-        return
-    if "psk" in made and tls.certificate is None:
-        yield "pre-shared keys made by the run"
-        return
-    default = "made by the run" if {"server", "mutual"} & set(made) else "of the system"
-    trusted = tls.ca or f"authorities {default}"
-    yield f"the broker verified by {trusted}" if tls.verify else "the broker not verified"
-    if tls.certificate is not None:
-        yield f"client certificates {tls.certificate}"
-    elif "mutual" in made:
-        yield "client certificates made by the run"
 
 
 def _topics(publication: PlannedPublication) -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import re
 
-from pubstorm.contract.protocol import (
+from pubstorm.contract.amqp import (
     AmqpLate,
     AmqpMultiple,
     AmqpProtocol,
     AmqpQueue,
     AmqpWord,
-    PlannedPublication,
-    PlannedSubscription,
 )
+from pubstorm.contract.protocol import PlannedPublication, PlannedSubscription
 from pubstorm.quantities import write_duration, write_share
 
 
@@ -55,5 +54,6 @@ def _queue(queue: AmqpQueue) -> str:
             acks = {"each": "an acknowledgement for each delivery"}.get(kind, "no acknowledgements")
     name = f"the {queue.type} queue {queue.name}" if queue.name else "a queue of its own"
     prefetch = f", prefetch {queue.prefetch:,}" if queue.prefetch else ""
+    exists = ", which exists already" * queue.exists
     refused = f", {write_share(queue.refused)} refused" if queue.refused else ""
-    return f"{name} ({acks}{prefetch}{refused})"
+    return f"{name}{exists} ({acks}{prefetch}{refused})"

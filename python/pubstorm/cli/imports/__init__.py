@@ -7,7 +7,16 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from pubstorm.cli.imports import emqtt_bench, jmeter, mosquitto, mqttx, rabbitmq, stressers, swarm
+from pubstorm.cli.imports import (
+    emqtt_bench,
+    jmeter,
+    mosquitto,
+    mqttx,
+    omq,
+    perf_test,
+    stressers,
+    swarm,
+)
 from pubstorm.cli.imports.scenario import ImportedScenario
 from pubstorm.cli.imports.words import command_lines
 from pubstorm.errors import UsageError
@@ -19,8 +28,8 @@ COMMANDS: dict[str, Callable[[Sequence[str]], ImportedScenario]] = {
     "mosquitto": mosquitto.read,
     "mqtt-stresser": stressers.read_stresser,
     "mqtt-benchmark": stressers.read_benchmark,
-    "omq": rabbitmq.read_omq,
-    "perf-test": rabbitmq.read_perf_test,
+    "omq": omq.read,
+    "perf-test": perf_test.read,
 }
 """Readers of the words of a command line, by tool."""
 FILES: dict[str, Callable[[str], ImportedScenario]] = {

@@ -63,6 +63,8 @@ class ImportedClients:
     length_remark: str = ""
     messages: Remarked | None = None
     """Number of messages that ends the load: of all clients, or `N/client`."""
+    profile: Keys = field(default_factory=dict)
+    """Keys of the stage of the load beside its length."""
 
 
 @dataclass(slots=True)
@@ -127,9 +129,14 @@ class ImportedScenario:
         for clients in load:
             if clients.length != longest.length:
                 yield f"# {clients.name} alone would end after {clients.length}"
+        profiles = [clients.profile for clients in load]
         value: object = Plain(longest.length)
         if (messages := _messages(load)) is not None:
             value = Remarked({"messages": messages.value}, messages.remark)
+        elif any(profiles) and all(each == profiles[0] for each in profiles):
+            value = {"for": value, **profiles[0]}
+        elif any(profiles):
+            yield "# without rate_profile: publications of one stage have one profile"
         elif longest.length_remark:
             value = Remarked(value, longest.length_remark)
         yield {"publish" if load else "hold": value}

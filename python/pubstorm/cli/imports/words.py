@@ -14,6 +14,8 @@ from pubstorm.errors import REDACTED, UsageError, without_credentials
 
 BETWEEN_COMMANDS = frozenset({"&", "&&", ";"})
 """Words of a shell that end a command."""
+JAR = re.compile(r"(?:-(?:latest|[0-9][\w.-]*))?\.jar$")
+"""End of the file of a program for a JVM, with its version."""
 
 GO_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ns|us|µs|ms|s|m|h)")
 GO_UNITS_MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1, "s": 1e3, "m": 6e4, "h": 3.6e6}
@@ -71,6 +73,8 @@ class GivenCommand:
     """Its words, without secrets."""
     given: dict[str, list[str]] = field(default_factory=dict)
     """Values of the options that the user gave, by long name."""
+    before: list[str] = field(default_factory=list)
+    """Words before the program, such as those of a container."""
 
     @property
     def comment(self) -> str:
@@ -178,14 +182,17 @@ def _words(text: str) -> list[str]:
 def parsed(grammar: Grammar, words: Sequence[str]) -> GivenCommand:
     """Reads a command line. Raises UsageError."""
     left = [*words]
-    shown: list[str] = []
-    is_program = [program_of(word) in grammar.programs for word in left]
-    if any(is_program) and left[0] not in grammar.actions and not left[0].startswith("-"):
-        # A container or a shell may come before the program.
-        start = is_program.index(True)
-        while is_program[start + 1 : start + 2] == [True]:
+    shown, before = list[str](), list[str]()
+    programs = [at for at, word in enumerate(left) if program_of(word) in grammar.programs]
+    if programs and left[0] not in grammar.actions and not left[0].startswith("-"):
+        # A container or a shell may come before the program. Its words may have the same name,
+        # such as that of a network.
+        placed = [at for at in programs if re.search(r"[/:]", left[at].partition("://")[0])]
+        start = 0 if programs[0] == 0 else (placed or programs)[0]
+        while start + 1 in programs:
             start += 1
         shown.append(left[start])
+        before = left[:start]
         del left[: start + 1]
     action = ""
     if grammar.actions:
@@ -197,7 +204,7 @@ def parsed(grammar: Grammar, words: Sequence[str]) -> GivenCommand:
                 f"such as {grammar.example}",
             )
         shown.append(action)
-    line = GivenCommand(grammar, action, shown)
+    line = GivenCommand(grammar, action, shown, before=before)
     while left:
         _take(line, left)
     return line
@@ -205,7 +212,7 @@ def parsed(grammar: Grammar, words: Sequence[str]) -> GivenCommand:
 
 def program_of(word: str) -> str:
     """Returns the name of a program without its folder, or of an image without its version."""
-    return word.rpartition("/")[2].partition(":")[0]
+    return JAR.sub("", word.rpartition("/")[2].partition(":")[0])
 
 
 def _take(line: GivenCommand, left: list[str]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pubstorm.cli.record.population import Observed, ObservedSession
-from pubstorm.contract.capabilities import U16_MAX
+from pubstorm.contract import U16_MAX
 from pubstorm.errors import BinaryError, UsageError
 from pubstorm.quantities import write_count
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pubstorm.contract.target import parse_target
 from pubstorm.errors import PubstormError, ScenarioError, StoredRunError, UsageError, meant
+from pubstorm.experiment.datasheet.asked import Asked, BrokerAsked, BrokerTerms
 from pubstorm.experiment.datasheet.budget import Budget, fitting
 from pubstorm.experiment.datasheet.probing import PROBE_S, figures_of_limits, probing
 from pubstorm.experiment.datasheet.reading import best_of, evidence_of, figures_of
@@ -32,23 +33,18 @@ from pubstorm.quantities import SECOND_NS, counted, span_text
 from pubstorm.report import holds, load_result, write_reports
 from pubstorm.report.stored import DATASHEET_FILE, DATASHEETS_FILE, load_datasheet
 from pubstorm.result import SearchResult, Series
-from pubstorm.result.datasheet import SECTIONS, Datasheet, Identity, SheetCell, SheetDrift
+from pubstorm.result.datasheet import SECTIONS, Datasheet, SheetCell, SheetDrift
 from pubstorm.result.datasheet_comparison import SheetComparison, compare_sheets
 from pubstorm.result.limits import Probed
 from pubstorm.scenario import Scenario
-from pubstorm.scenario.document import yaml_of
 from pubstorm.scenario.load import largest, populations_of
 from pubstorm.scenario.load import text_of as written_in
-from pubstorm.scenario.recipes import NAMES_HINT as RECIPE_HINT
-from pubstorm.scenario.recipes import Recipe, find_recipe, parse_recipe
 from pubstorm.scenario.series import written
 from pubstorm.scenario.sheets import (
     PLAN_HINT,
-    Dialect,
     PartOfAnswer,
     PlannedCell,
     SheetPlan,
-    dialect_of,
     find_plan,
     parse_plan,
 )
@@ -61,107 +57,6 @@ STARTED_SPAN = 4.0
 """Factor between the first value and the answer of a search that starts at a part of another
 answer, for its planned time."""
 LEFT_OUT = "left out"
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerTerms:
-    """Terms on which a broker is started."""
-
-    persistent: bool = False
-    """True if it keeps its state on the disk."""
-    cpus: tuple[int, ...] = ()
-    """Processors that it may use; empty: all."""
-    memory_bytes: int | None = None
-    """Memory that it may use; None: all."""
-
-    def entry(self, recipe: Recipe, **transport: bool) -> dict[str, Any]:
-        """Returns a broker on these terms, as an entry of `topology.brokers`."""
-        entry = recipe.entry(persistent=self.persistent, **transport)
-        entry |= {"cpus": list(self.cpus)} if self.cpus else {}
-        return entry | ({} if self.memory_bytes is None else {"memory": f"{self.memory_bytes}B"})
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A data sheet as a user asks for it."""
-
-    subject: str
-    """A recipe, by name or file, or the address of a broker that runs already."""
-    for_s: float
-    """Time of the sheet, in seconds."""
-    plan: str = "default"
-    """The plan: a file, or the name of one that comes with Pubstorm."""
-    only: tuple[str, ...] = ()
-    """Cells and sections that are measured; empty: all."""
-    skip: tuple[str, ...] = ()
-    """Cells and sections that are not measured."""
-    terms: BrokerTerms = BrokerTerms()
-    """Terms of a broker that the sheet starts."""
-    soak_s: float | None = None
-    """Length of the soak; None: that of the scenario."""
-    restart: str = ""
-    """Line for the shell that restarts a broker that runs already; empty: it is not restarted."""
-    protocol: str | None = None
-    """Title of the protocol of the clients; None: that of the address, or MQTT."""
-    reports: bool = True
-
-    @property
-    def target(self) -> str | None:
-        """The address, if it is one."""
-        return self.subject if "://" in self.subject else None
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerAsked:
-    """The broker under test: a recipe, or an address."""
-
-    name: str
-    recipe: Recipe | None
-    text: str = ""
-    """Text of the recipe."""
-    restart: str = ""
-    """The line that restarts it, if the sheet does not start it."""
-    dialect: Dialect | None = None
-    """Protocol of the clients; None: MQTT."""
-
-    @classmethod
-    def of(cls, asked: Asked, text: str | None = None) -> BrokerAsked:
-        """Reads the recipe, or takes the address. `text`: that of a recipe that was stored."""
-        dialect = dialect_of(asked.protocol, asked.target)
-        if asked.target is not None:
-            if asked.terms != BrokerTerms():
-                message = f"{asked.target} runs already: it has its terms"
-                raise UsageError(message, "leave out --persistent, --cpus and --memory")
-            return cls(asked.target, None, restart=asked.restart, dialect=dialect)
-        if asked.restart:
-            message = f"found --restart-command with {asked.subject}, which the sheet starts itself"
-            raise UsageError(message, "leave it out: the sheet kills and starts the broker")
-        path = find_recipe(asked.subject)
-        text = written_in(path, RECIPE_HINT) if text is None else text
-        recipe = parse_recipe(text, str(path))
-        if asked.terms.persistent and recipe.persistent is None:
-            message = f"found --persistent, which the recipe {asked.subject} does not have"
-            raise UsageError(message, "; ".join(recipe.known) or "measure it without")
-        if dialect is not None and dialect.protocol not in recipe.broker.OTHER_PORTS:
-            message = f"found {dialect.can.title} with the recipe {asked.subject}"
-            raise UsageError(message, "give the address of a broker that runs, with its scheme")
-        return cls(recipe.name, recipe, text, dialect=dialect)
-
-    def lacks(self, cell: PlannedCell) -> str | None:
-        """Returns the reason why this broker cannot have a cell; None if it can."""
-        if "started" in cell.needs and self.recipe is None:
-            if not cell.by_command:
-                return "the sheet did not start this broker"
-            if not self.restart:
-                return "the sheet did not start this broker: --restart-command LINE restarts it"
-        if "mqtt" in cell.needs and self.dialect is not None:
-            return f"{self.dialect.can.title} does not have it"
-        for need in ("tls", "websocket", "persistent"):
-            if self.dialect is not None and need in ("tls", "websocket") and need in cell.needs:
-                return f"the sheet starts no listener of {self.dialect.can.title} with {need}"
-            if need in cell.needs and not (self.recipe and getattr(self.recipe, need)):
-                return f"the sheet has no way to this broker with {need}"
-        return None
 
 
 def run_datasheet(asked: Asked, out: Path | None, live: Live) -> Datasheet:
@@ -235,7 +130,7 @@ class _SheetRuns(Runs[Datasheet]):
         self._root = journal.directory.path
         self._answers: dict[str, float] = {}
         """Answers of searches, in their own unit."""
-        self._identity = _identity(asked, subject)
+        self._identity = subject.identity(asked)
         cells = [cell for cell in plan.cells if _is_wanted(asked, cell)]
         last = [cell for cell in cells if cell.is_last]
         ordered = [*(cell for cell in cells if not cell.is_last), *last]
@@ -388,19 +283,16 @@ class _SheetRuns(Runs[Datasheet]):
                 return f"it needs the answer of {part.of}, which has none"
         if cell.probe and not (self._asked.target or "mqtt://").startswith("mqtt://"):
             return "limits are looked for over TCP alone, without TLS and WebSocket"
-        return self._subject.lacks(cell) or self._not_spoken(cell)
-
-    def _not_spoken(self, cell: PlannedCell) -> str | None:
-        """Returns the reason why the protocol has no such cell; None if it has."""
         lacking = self._not_there(cell)
-        return next((why for name, why in lacking.items() if name not in cell.optional), None)
+        missing = (why for name, why in lacking.items() if name not in cell.optional)
+        return self._subject.lacks(cell) or next(missing, None)
 
     def _not_there(self, cell: PlannedCell) -> Mapping[str, str]:
-        """Returns the populations of a cell that the protocol does not have, with the reason."""
-        dialect = self._subject.dialect
-        if dialect is None or cell.probe:
+        """Returns the populations of a cell that this broker cannot have, with the reason."""
+        if cell.probe or not self._subject.is_less_than_mqtt:
             return {}
-        return dialect.without(populations_of(Invocation(cell.scenario, self._given(cell)).load()))
+        scenario = Invocation(cell.scenario, self._given(cell)).load()
+        return self._subject.without(populations_of(scenario))
 
     def _turn(self, number: int, planned: PlannedCell) -> Turn | None:
         """Returns the turn of a cell; None if its scenario does not fit this broker."""
@@ -435,9 +327,11 @@ class _SheetRuns(Runs[Datasheet]):
         if recipe is not None:
             needs = {need: need in planned.needs for need in ("websocket", "tls")}
             broker["topology.brokers.broker"] = self._asked.terms.entry(recipe, **needs)
-        if dialect is None:
-            changes |= broker
-        target = self._asked.target if dialect is None else None
+        absent = self._not_there(planned).keys() & {*planned.optional}
+        # The scenario in MQTT does not fit the broker: its populations are written again.
+        is_rewritten = dialect is not None or bool(absent)
+        changes |= {} if is_rewritten else broker
+        target = None if is_rewritten else self._asked.target
         asked = Invocation(planned.scenario, _overrides(changes), target, reports=False)
         scenario = asked.load()
         changes |= self._answers_in(planned, scenario)
@@ -447,10 +341,11 @@ class _SheetRuns(Runs[Datasheet]):
                 changes[f"populations.{name}.password"] = recipe.login.password
         if warm_s := self._warm_s(planned, scenario):
             changes[f"{'search' if scenario.search else 'sweep'}.warm_up"] = f"{warm_s:g}s"
-        if dialect is not None:
-            in_mqtt = replace(asked, overrides=_overrides(changes)).load()
-            persistent = self._asked.terms.persistent
-            spoken = dialect.spoken(populations_of(in_mqtt), persistent=persistent)
+        if is_rewritten:
+            in_mqtt = populations_of(replace(asked, overrides=_overrides(changes)).load())
+            spoken = {"populations": {n: each for n, each in in_mqtt.items() if n not in absent}}
+            if dialect is not None:
+                spoken = dialect.spoken(in_mqtt, persistent=self._asked.terms.persistent)
             kept = {path: v for path, v in changes.items() if not path.startswith("populations.")}
             changes = spoken | kept | broker
         asked = replace(asked, overrides=_overrides(changes), target=self._asked.target)
@@ -552,28 +447,6 @@ def _playing(scenario: Scenario, asked: Invocation) -> Playing:
         return await play_series(scenario, folder, asked, live)
 
     return play
-
-
-def _identity(asked: Asked, subject: BrokerAsked) -> Identity:
-    recipe, dialect = subject.recipe, subject.dialect
-    spoken = Identity(broker=subject.name)
-    if dialect is not None:
-        spoken = Identity(broker=subject.name, protocol=dialect.can.title, words=dialect.words)
-    if recipe is None:
-        return spoken
-    return Identity(
-        broker=recipe.name,
-        protocol=spoken.protocol,
-        words=spoken.words,
-        recipe=asked.subject,
-        source=recipe.source,
-        settings=yaml_of(asked.terms.entry(recipe)),
-        changed=recipe.changed,
-        known=recipe.known,
-        cpus=asked.terms.cpus,
-        memory_bytes=asked.terms.memory_bytes,
-        garbage=recipe.garbage,
-    )
 
 
 def _is_wanted(asked: Asked, cell: PlannedCell) -> bool:

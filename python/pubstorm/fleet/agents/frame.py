@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -220,6 +220,9 @@ class Counts:
     explanations: ExplanationSum = field(default_factory=ExplanationSum)
     connect_time: HistogramSum = field(default_factory=HistogramSum)
     flows: dict[int, FlowTally] = field(default_factory=dict)
+    elsewhere: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """Deliveries that another population expects no more, by its publisher and it: its group
+    received them here."""
     targets: dict[int, Counter[str]] = field(default_factory=dict)
     lateness: HistogramSum = field(default_factory=HistogramSum)
     busy_ns: int = 0
@@ -237,8 +240,12 @@ class AgentTally:
         self.now = Counts()
         self.snapshots = 0
         """Number of snapshots made."""
-        self._received = Counter[int]()
-        """Deliveries of this stage up to the last snapshot, by population of the publisher."""
+        self._unexpected = Counter[int]()
+        """Deliveries of this stage up to the last snapshot that were not expected here, by
+        population of the publisher."""
+        self._elsewhere = Counter[tuple[int, int]]()
+        """Deliveries of this stage up to the last snapshot that other populations expect no
+        more."""
         self.gauges = Counter[str]()
         self.connected_at = Counter[int]()
         """Clients connected, by target."""
@@ -246,20 +253,29 @@ class AgentTally:
 
     def begin_stage(self) -> None:
         """Counts the deliveries of a stage anew; to be called after a snapshot."""
-        self._received.clear()
+        self._unexpected.clear()
+        self._elsewhere.clear()
 
     def exclude_from_loss(self) -> None:
         """Expects what was received in this stage, as engines expect nothing for the population."""
-        for source, received in self._received.items():
-            self.now.flows.setdefault(source, FlowTally()).counters["expected_total"] += received
         for flow in self.now.flows.values():
-            flow.counters["expected_total"] += flow.counters["received_total"]
+            flow.counters["expected_total"] += _unexpected(flow)
+        for source, received in self._unexpected.items():
+            self.now.flows.setdefault(source, FlowTally()).counters["expected_total"] += received
+
+    def exclude_other(self, population: int) -> None:
+        """Leaves the expected deliveries of another population in this stage as they are: engines
+        expect nothing for it."""
+        for pair, number in (self._elsewhere + self.now.elsewhere).items():
+            if pair[1] == population:
+                self.now.elsewhere[pair] -= number
 
     def snapshot(self, stage: int | None, *, settled: bool) -> Snapshot:
         """The interval until now; the next one begins here."""
         done, self.now = self.now, Counts()
         for source, flow in done.flows.items():
-            self._received[source] += flow.counters["received_total"]
+            self._unexpected[source] += _unexpected(flow)
+        self._elsewhere.update(done.elsewhere)
         from_ns, self._from_ns = self._from_ns, time.monotonic_ns()
         cpu_ns, self._cpu_ns = self._cpu_ns, time.process_time_ns()
         delay_ns, self._run_delay_ns = self._run_delay_ns, run_delay_ns()
@@ -283,7 +299,7 @@ class AgentTally:
             to_ns=self._from_ns,
             settled=settled,
             populations=tuple(populations),
-            flows=tuple(_flow(source, own, flow) for source, flow in sorted(done.flows.items())),
+            flows=tuple(_flows(own, done)),
             targets=tuple(
                 TargetSnapshot(target=target, connected=self.connected_at[target], **counts)
                 for target, counts in sorted(done.targets.items())
@@ -320,6 +336,19 @@ def _growth(before: int | None, now: int | None) -> int | None:
     return None if before is None or now is None else max(now - before, 0)
 
 
+def _unexpected(flow: FlowTally) -> int:
+    """Returns the deliveries that were not expected where they were received."""
+    return flow.counters["received_total"] - flow.counters["expected_total"]
+
+
+def _flows(own: int, done: Counts) -> Iterator[FlowSnapshot]:
+    """Yields the flows to a population, and those to others whose groups received messages here."""
+    flows = {(source, own): flow for source, flow in done.flows.items()}
+    less = ((pair, number) for pair, number in done.elsewhere.items() if number)
+    flows |= {pair: FlowTally(Counter(expected_total=-number)) for pair, number in less}
+    yield from (_flow(source, to, flow) for (source, to), flow in sorted(flows.items()))
+
+
 def _flow(source: int, to: int, flow: FlowTally) -> FlowSnapshot:
     fields = {
         "source": source,
@@ -344,7 +373,7 @@ class Play(Protocol):
         """Continues where the former process has ended, in the stage that was entered."""
 
     def change(self, change: ApplyChange) -> None:
-        """Its population changes."""
+        """A population changes, its own or another one."""
 
     def close(self) -> None:
         """A publish stage ends now."""
@@ -426,7 +455,7 @@ class Agent:
                     self._coming = command
                 case Resume():
                     self._resume = command
-                case ApplyChange() if command.population == self._part.place.population:
+                case ApplyChange():
                     play.change(command)
                 case Close():
                     play.close()

@@ -41,8 +41,17 @@ class AgentKind:
     """Clients that it plays, as a sentence."""
     make: Callable[[AgentShard, AgentTally], Play]
     """Makes what it plays."""
-    errors: tuple[type[Exception], ...]
+    errors: tuple[type[Exception], ...] = ()
     """Errors of its library."""
+    lacks: AgentError | None = None
+    """The failure if its library, which `make` imports, is not installed."""
+
+    def made(self, part: AgentShard, tally: AgentTally) -> Play:
+        """Makes what it plays. Raises AgentError if its library is not installed."""
+        try:
+            return self.make(part, tally)
+        except ImportError as error:
+            raise self.lacks or error from error
 
 
 def play_agent(kind: AgentKind) -> int:
@@ -54,7 +63,7 @@ def play_agent(kind: AgentKind) -> int:
         _settle_in()
         part = AgentShard(Plan.model_validate_json(pipes.plan_line()), place)
         tally = AgentTally(part)
-        Agent(part, pipes, tally).run(kind.make(part, tally))
+        Agent(part, pipes, tally).run(kind.made(part, tally))
     except ValidationError as error:
         text = f"the plan is not valid: {error.errors()[0]['msg']}"
         hint = "a plan is made by the pubstorm of the same version"

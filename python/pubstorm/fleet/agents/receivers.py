@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Generic, Literal, TypeVar
 
 from pubstorm.contract.commands import ApplyChange, Resume
@@ -25,12 +26,20 @@ from pubstorm.contract.plan import (
     PlannedStage,
     PublishAction,
 )
+from pubstorm.contract.protocol import PlannedFlow
+from pubstorm.contract.reasons import Reason
+from pubstorm.contract.snapshot import Answer, Explanation
 from pubstorm.contract.template import STAMP_BYTES, Template, Variable, VariableKind, stamp_in_text
 from pubstorm.fleet.agents.frame import NEVER_NS, STAMP, AgentShard, AgentTally, FlowTally, Pipes
 from pubstorm.quantities import SECOND_NS
 
+TEXT_MAX = 200
+"""Characters of a text that are kept."""
 TURN_NS = 10**6
 """Longest time of reading between two checks for commands."""
+INSTANT_BITS = 56
+"""Bits of the last word of a stamp for the instant of the send; those above have the wait of the
+publisher before it."""
 WINDOW = 128
 MASK = (1 << WINDOW) - 1
 U32_END = 1 << 32
@@ -66,7 +75,7 @@ class Places:
         return "reordered", -1 if (place - self._first) % U32_END < HALF else 0
 
 
-@dataclass
+@dataclass(eq=False)
 class Receiver:
     """One client."""
 
@@ -90,6 +99,7 @@ class Receivers(ABC, Generic[OneReceiver]):
 
     def __init__(self, part: AgentShard, tally: AgentTally) -> None:
         self._part, self._tally = part, tally
+        self._own = part.place.population
         self._clients: dict[int, OneReceiver] = {}
         self._starts: deque[tuple[int, int]] = deque()
         """Clients that will connect, each with its instant."""
@@ -99,8 +109,8 @@ class Receivers(ABC, Generic[OneReceiver]):
         """Instant at which a client joins or leaves by a change, and True if it joins."""
         self._active = 0
         """Active clients over all agents: the first ones of the population."""
-        self._is_excluded = False
-        """True if the population is excluded from loss in this stage: expected = received."""
+        self._excluded = set[int]()
+        """Populations that are excluded from loss in this stage: expected = received."""
         self._until_ns = 0
         """End of a stage in which others publish."""
         self._run_tag = part.plan.run_tag
@@ -108,6 +118,11 @@ class Receivers(ABC, Generic[OneReceiver]):
         self._stamps_text = any(has_stamped_text(each) for _, each in part.publications())
         self._unstamped = _unstamped_topics(part)
         self._carried = [*_carried(part.plan, part.place.population)]
+        """Flows that end where the clients are, each with the name to which it leads."""
+        patterns = ("".join(map(_pattern, each.parts)) for _, each in self._carried)
+        self._carried_names = [*map(re.compile, patterns)]
+        self._names = cache(self._names_of)
+        """Names that flows give the messages of a stream, by target and key of the stream."""
 
     @abstractmethod
     def wait(self, pipes: Pipes, wait_s: float) -> None:
@@ -131,14 +146,13 @@ class Receivers(ABC, Generic[OneReceiver]):
 
     def enter(self, stage: PlannedStage, at_ns: int) -> None:
         """Connects clients at the rate of the stage, or disconnects all of them at once."""
-        action, own = stage.action, self._part.place.population
-        self._changes, self._turns, self._is_excluded = [], {}, False
+        action, own = stage.action, self._own
+        self._changes, self._turns, self._excluded = [], {}, set()
         if isinstance(action, PublishAction | HoldAction):
             self._until_ns = at_ns + action.duration_ns
             for each in action.changes:
-                if each.population == own:
-                    change_ns = at_ns + each.after_ns
-                    self.change(ApplyChange(at_ns=change_ns, population=own, action=each.action))
+                at, whom = at_ns + each.after_ns, each.population
+                self.change(ApplyChange(at_ns=at, population=whom, action=each.action))
         elif own not in stage.populations:
             return
         elif isinstance(action, ConnectAction):
@@ -159,10 +173,14 @@ class Receivers(ABC, Generic[OneReceiver]):
         """Takes clients that will join or leave."""
         if isinstance(change.action, ChangeRate | MigrateClients):
             return
-        self._changes = sorted([*self._changes, change], key=lambda each: each.at_ns)
-        if not self._is_excluded:
-            self._is_excluded = True
+        is_own, is_new = change.population == self._own, change.population not in self._excluded
+        self._excluded.add(change.population)
+        if is_own:
+            self._changes = sorted([*self._changes, change], key=lambda each: each.at_ns)
+        if is_new and is_own:
             self._tally.exclude_from_loss()
+        elif is_new:
+            self._tally.exclude_other(change.population)
 
     def close(self) -> None:
         """Ends the stage; the clients read on."""
@@ -240,6 +258,35 @@ class Receivers(ABC, Generic[OneReceiver]):
         self._tally.connected_at[client.target] += step
         self._at(client)
 
+    def _note_connected(self, client: OneReceiver) -> None:
+        """Counts a client that the broker or publisher has accepted."""
+        now = self._tally.now
+        now.counters["connected_total"] += 1
+        now.connect_time.record(time.monotonic_ns() - client.began_ns)
+        self._set_connected(client, there=True)
+        self._at(client)["connected_total"] += 1
+
+    def _note_failed(self, client: OneReceiver, reason: Reason | Answer, words: str = "") -> None:
+        """Counts an attempt to connect that failed, with words without control characters."""
+        self._tally.now.counters["connect_failed_total"] += 1
+        self._at(client)["connect_failed_total"] += 1
+        self._note_outcome(reason, words)
+
+    def _note_lost(self, client: OneReceiver, reason: Reason | Answer, words: str = "") -> None:
+        """Counts a connection that the client did not end; its next attempt begins now."""
+        self._tally.now.counters["disconnected_total"] += 1
+        self._set_connected(client, there=False)
+        client.began_ns = time.monotonic_ns()
+        self._note_outcome(reason, words)
+
+    def _note_outcome(self, reason: Reason | Answer, words: str) -> None:
+        now = self._tally.now
+        now.outcomes[reason] += 1
+        if words:
+            text = words[:TEXT_MAX]
+            detail = Explanation(outcome=reason, property="detail", text=text, count=1)
+            now.explanations.add([detail])
+
     def _at(self, client: OneReceiver) -> Counter[str]:
         return self._tally.now.targets.setdefault(client.target, Counter())
 
@@ -256,49 +303,90 @@ class Receivers(ABC, Generic[OneReceiver]):
         now_ns: int,
         latencies: Latencies,
     ) -> None:
-        """Counts a payload that came under a name at an instant."""
+        """Counts a payload that came under a name at an instant. An empty name is an unknown one of
+        a flow. Under the name of another message, a stamp says nothing."""
         name, payload = message
         stamp: bytes | None = payload if len(payload) >= STAMP_BYTES else None
         if self._stamps_text:
             stamp = stamp_in_text(payload) or stamp
         if stamp is not None:
-            run_tag, sequence, key, intended_ns, actual_ns = STAMP.unpack_from(stamp)
-            if run_tag == self._run_tag and key >> 48 < len(self._publishers):
+            run_tag, sequence, key, intended_ns, sent = STAMP.unpack_from(stamp)
+            is_own = run_tag == self._run_tag and key >> 48 < len(self._publishers)
+            is_carried = is_own and name and self._carried
+            is_misnamed = is_carried and name not in self._names(client.target, key)
+            if is_own and not is_misnamed:
                 source = self._publishers[key >> 48]
-                self._note_place(client, source, key, sequence)
+                expecting = self._expecting(client, name)
+                self._note_place(client, (source, expecting), key, sequence)
                 intended, actual = latencies.setdefault(source, ([], []))
                 intended.append(now_ns - intended_ns)
-                actual.append(now_ns - actual_ns)
+                actual.append(now_ns - intended_ns - lateness_of(sent, intended_ns))
                 return
         publisher = self._unstamped.get((client.target, name))
         if publisher is not None:
-            self._count_received(self._flow(publisher).counters)
+            self._count_received(publisher, self._own)
             return
-        is_carried = any(each.fullmatch(name) for each in self._carried)
+        names = self._carried_names
+        is_carried = any(each.fullmatch(name) for each in names) if name else bool(names)
         self._tally.now.counters["unstamped_total" if is_carried else "foreign_total"] += 1
 
-    def _note_place(self, client: OneReceiver, source: int, key: int, sequence: int) -> None:
+    def _names_of(self, target: int, key: int) -> frozenset[str]:
+        plan, number = self._part.plan, key >> 48
+        population = self._publishers[number]
+        publication = number - self._publishers.index(population)
+        n, variant = plan.populations[population].first + (key & U32_END - 1), key >> 32 & 0xFFFF
+        return frozenset(
+            to.text(n, variant)
+            for flow, to in self._carried
+            if (flow.population, flow.publication) == (population, publication)
+            and plan.populations[flow.at].at.first == target
+            and (to.variants == 1 or variant < to.variants)
+        )
+
+    def _expecting(self, _client: OneReceiver, _name: str) -> int:
+        """Returns the population that expects a message of this name that a client receives."""
+        return self._own
+
+    def _follows(self, _client: OneReceiver) -> bool:
+        """Returns True if a client, or its group here, receives every message of a stream."""
+        return True
+
+    def _note_place(
+        self, client: OneReceiver, flow: tuple[int, int], key: int, sequence: int
+    ) -> None:
         places = client.streams.get(key)
         if places is None:
             places = client.streams[key] = Places(sequence)
             self._tally.ledger_pairs += 1
         delivery, passed_over = places.note(sequence)
+        source, expecting = flow
         counters = self._flow(source).counters
         if delivery in ("first", "reordered"):
-            self._count_received(counters)
+            self._count_received(source, expecting)
         if delivery != "first":
             counters[f"{delivery}_total"] += 1
-        if passed_over and not self._is_excluded:
+        if passed_over and self._own not in self._excluded and self._follows(client):
             counters["missing_total"] += passed_over
 
-    def _count_received(self, counters: Counter[str]) -> None:
-        """Counts a delivery. Engines report expected deliveries, except those that are expected as
-        received."""
+    def _count_received(self, source: int, expecting: int) -> None:
+        """Counts a delivery. Engines report expected deliveries, except those of a population that
+        is excluded from loss. A message that a group received here is not expected of its other
+        population."""
+        counters = self._flow(source).counters
         counters["received_total"] += 1
-        counters["expected_total"] += self._is_excluded
+        counters["expected_total"] += expecting != self._own or self._own in self._excluded
+        if expecting != self._own and expecting not in self._excluded:
+            self._tally.now.elsewhere[source, expecting] += 1
 
     def _flow(self, source: int) -> FlowTally:
         return self._tally.now.flows.setdefault(source, FlowTally())
+
+
+def lateness_of(sent: int, intended_ns: int) -> int:
+    """Returns the time from the scheduled to the actual send, in nanoseconds, by the last word of a
+    stamp and the rule of `crates/plan/src/record/sent_at.rs`."""
+    half = 1 << INSTANT_BITS - 1
+    return (sent - intended_ns + half) % (2 * half) - half
 
 
 def _unstamped_topics(part: AgentShard) -> dict[tuple[int, str], int]:
@@ -319,14 +407,13 @@ def _unstamped_topics(part: AgentShard) -> dict[tuple[int, str], int]:
     return found
 
 
-def _carried(plan: Plan, population: int) -> Iterator[re.Pattern[str]]:
-    """Yields patterns of the names to which flows of the plan lead where the clients are."""
+def _carried(plan: Plan, population: int) -> Iterator[tuple[PlannedFlow, Template]]:
+    """Yields the flows that end where the clients are, each with the name to which it leads."""
     own = plan.populations[population]
     for flow in plan.flows:
         at = plan.populations[flow.at]
         if at.protocol.name == own.protocol.name and at.at.first in own.at.targets:
-            parts = Template.parse(flow.to).parts
-            yield re.compile("".join(_pattern(part) for part in parts))
+            yield flow, Template.parse(flow.to)
 
 
 def _pattern(part: str | Variable) -> str:

@@ -7,17 +7,10 @@ import sys
 from pubstorm.fleet.agents.frame import AgentError, AgentShard, AgentTally, Play
 from pubstorm.fleet.agents.program import AgentKind, play_agent
 
-LACKS_LIBRARY = AgentError(
-    "consumers of Kafka need confluent-kafka, which is not installed",
-    'pip install "pubstorm[kafka]"',
-)
-
 
 def _play(part: AgentShard, tally: AgentTally) -> Play:
-    try:
-        from pubstorm.fleet.kafka_agent.consumers import Consumers
-    except ImportError as error:
-        raise LACKS_LIBRARY from error
+    from pubstorm.fleet.kafka_agent.consumers import Consumers
+
     return Consumers(part, tally)
 
 
@@ -25,7 +18,10 @@ KIND = AgentKind(
     module="pubstorm.fleet.kafka_agent",
     description="Plays consumers of Kafka with librdkafka.",
     make=_play,
-    errors=(),
+    lacks=AgentError(
+        "consumers of Kafka need confluent-kafka, which is not installed",
+        'pip install "pubstorm[kafka]"',
+    ),
 )
 
 if __name__ == "__main__":

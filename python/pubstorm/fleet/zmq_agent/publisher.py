@@ -332,7 +332,8 @@ class PublisherClient:
 
     def change(self, change: ApplyChange) -> None:
         """Its rate changes."""
-        if self._load is not None and isinstance(change.action, ChangeRate):
+        is_own = change.population == self._part.place.population
+        if is_own and self._load is not None and isinstance(change.action, ChangeRate):
             self._load.add(change.at_ns, change.action.factor)
 
     def close(self) -> None:

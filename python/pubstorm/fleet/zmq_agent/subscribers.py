@@ -110,25 +110,18 @@ class Subscribers(Receivers[Subscriber]):
     def _take_event(self, client: Subscriber) -> None:
         """Takes an event of a client's connection from libzmq."""
         event = zmq.Event(recv_monitor_message(client.monitor)["event"])
-        now, counters = self._tally.now, self._tally.now.counters
+        counters = self._tally.now.counters
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            counters["connected_total"] += 1
             counters["subscribed_total"] += self._filters
-            now.connect_time.record(time.monotonic_ns() - client.began_ns)
-            self._set_connected(client, there=True)
-            self._at(client)["connected_total"] += 1
+            self._note_connected(client)
         elif event == zmq.EVENT_CONNECT_RETRIED:
             counters["connect_attempts_total"] += 1
             client.began_ns = time.monotonic_ns()
         elif event == zmq.EVENT_DISCONNECTED and client.connected:
-            counters["disconnected_total"] += 1
-            now.outcomes[Reason.CLOSED_BY_BROKER] += 1
-            self._set_connected(client, there=False)
+            self._note_lost(client, Reason.CLOSED_BY_BROKER)
         elif event in FAILURES and not client.connected:
-            counters["connect_failed_total"] += 1
-            now.outcomes[FAILURES[event]] += 1
+            self._note_failed(client, FAILURES[event])
             client.gave_up = self._part.population.reconnect is None
-            self._at(client)["connect_failed_total"] += 1
 
     def _read(self, client: Subscriber) -> None:
         receive, bytes_read, read = client.socket.recv_multipart, 0, 0

@@ -270,7 +270,7 @@ def _program_problems(scenario: Scenario) -> Iterator[ScenarioProblem]:
 def _bridge_problems(scenario: Scenario) -> Iterator[ScenarioProblem]:
     """Keys of bridges to a target that the run does not start."""
     for name, bridge in scenario.topology.bridges.items():
-        if bridge.to != "target" or bridge.tls is None:
+        if not scenario.targets_called(bridge.to) or bridge.tls is None:
             continue
         tls = planned_tls(bridge.tls, bridge.client_id or f"{name}-{{n}}")
         count = scenario.topology.brokers[bridge.from_].count

@@ -179,7 +179,7 @@ def bridges_of(plan: Plan) -> int:
     return sum(bridges.count for bridges in plan.bridges)
 
 
-FILES_PER_SOCKET = {"libzmq": 7, "pyzmq": 4, "librdkafka": 16}
+FILES_PER_SOCKET = {"libzmq": 7, "pyzmq": 4, "librdkafka": 16, "proton": 1}
 """Of a real subscriber: its connection, the mailbox of its socket, and both ends of its monitor;
 measured, as the memory below. Of a consumer of librdkafka: a connection to each of a few brokers,
 with pipes that wake its threads."""
@@ -193,6 +193,7 @@ PROGRAM_BYTES = {
     "libzmq": 10 * 2**20,
     "pyzmq": 40 * 2**20,
     "librdkafka": 50 * 2**20,
+    "proton": 50 * 2**20,
     "command": 40 * 2**20,
 }
 """A process before anybody has connected."""

@@ -12,9 +12,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pubstorm.contract import TARGET_BROKER, Source
+from pubstorm.contract import Source
 from pubstorm.contract.plan import Plan, PublishAction
-from pubstorm.contract.target import Target, parse_target
+from pubstorm.contract.target import Target, sources_of
 from pubstorm.host.children import parent_death_prefix
 from pubstorm.host.counters import datagrams_dropped
 from pubstorm.host.deputy.remote import RemoteMachine
@@ -34,7 +34,7 @@ from pubstorm.measure.monitors.process import (
 )
 from pubstorm.measure.monitors.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.measure.monitors.profiling import Perf, Profiler, ProfileSpec, Recording
-from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor, client_login
+from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor, client_login, observed_by
 from pubstorm.metrics.monitors import SYS_PREFIX
 from pubstorm.result import BrokerResult
 from pubstorm.scenario import Scenario
@@ -143,19 +143,19 @@ def watched_brokers(
     login_of: Callable[[str], Login | None] = lambda _: None,
     processes_of: Callable[[str], Processes] = lambda _: PROCESSES_HERE,
 ) -> Watchable:
-    """Returns the targets on this machine, named `broker-0` and so on, and then the brokers that
-    the run has started. Each has the target for an observer. `pid_of` returns the present process
+    """Returns the targets on this machine by their names, and then the brokers that the run has
+    started. Each has the target for an observer. `pid_of` returns the present process
     id of a broker, `login_of` the observers' own login at the brokers of a name, if they have
     one, `processes_of` the processes of a broker's machine."""
     given = targets[: len(targets) - len(started)]
     found = (
         WatchedBroker(
-            source=Source.member("broker", TARGET_BROKER, number),
+            source=source,
             process=Process(port=target.port),
             target=target,
             speaks_sys=target.speaks_mqtt,
         )
-        for number, target in enumerate(given)
+        for source, target in zip(sources_of(given), given, strict=True)
         if target.is_loopback
     )
     sizes = Counter(broker.group for broker in started)
@@ -203,12 +203,8 @@ def _datagram_monitors(
     scenario: Scenario, topology: Topology, watched: Sequence[WatchedBroker]
 ) -> Iterator[Monitor]:
     """The monitors of full sockets, if clients connect to one of the brokers over QUIC."""
-    targets = (Source.member("broker", TARGET_BROKER, n) for n in range(len(scenario.target)))
-    ports = {
-        source.name: target.port
-        for source, target in zip(targets, scenario.target, strict=True)
-        if target.quic
-    }
+    targets = zip(scenario.target_sources, scenario.target, strict=True)
+    ports = {source.name: target.port for source, target in targets if target.quic}
     started = (each.name for each in topology.results())
     ports |= {name: port for name in started if (port := topology.broker(name).quic_port)}
     if ports and scenario.monitors.host:
@@ -235,26 +231,22 @@ def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator
                 yield from _made(broker.source, Prometheus(url=broker.metrics_url), plan)
         for group in watched.groups:
             yield GroupMonitor(group.source, group.parts)
-    brokers = (Source.member("broker", TARGET_BROKER, n) for n in range(len(scenario.target)))
-    targets = {broker.name: broker for broker in brokers}
+    targets = {source.name: source for source in scenario.target_sources}
     if scenario.monitors.brokers:
-        yield from _observers_elsewhere(scenario, plan, tuple(targets.values()))
+        yield from _observers_elsewhere(scenario, plan)
     for name, found in scenario.monitors.sources.items():
         # A source can have the name of a target, which it watches then.
         source = targets.get(name) or Source.single(found.wanted.KIND, name)
         yield from _made(source, found.wanted, plan)
 
 
-def _observers_elsewhere(
-    scenario: Scenario, plan: Plan, brokers: Sequence[Source]
-) -> Iterator[Monitor]:
+def _observers_elsewhere(scenario: Scenario, plan: Plan) -> Iterator[Monitor]:
     """Yields the observers of targets on other machines of which the scenario asks for figures of
     `$SYS`, unless one of its sources observes such a target."""
     asked = asked_of(scenario, SYS_PREFIX)
-    sources = [each.sys for each in scenario.monitors.sources.values() if each.sys is not None]
-    targets = (parse_target(each.url) if each.url else plan.targets[0] for each in sources)
-    observed = {target.host for target in targets}
-    for broker, target in zip(brokers, plan.targets, strict=False):
+    sources = scenario.monitors.sources.items()
+    observed = {observed_by(n, each.sys, plan).host for n, each in sources if each.sys is not None}
+    for broker, target in zip(scenario.target_sources, plan.targets, strict=False):
         is_asked = not asked.isdisjoint({broker.name, broker.group})
         is_found = target.is_loopback or target.host in observed
         is_found = is_found or target.quic or not target.speaks_mqtt

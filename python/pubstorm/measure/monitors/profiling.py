@@ -34,11 +34,10 @@ FOLDED_FILE = "folded.txt"
 LOG_FILE = "perf.log"
 SYMBOLS_MAX = 40
 """Symbols that the result names."""
-PROBE_TIMEOUT_S = 5.0
 END_TIMEOUT_S = 10.0
 """Longest time for perf to write its recording."""
-SCRIPT_TIMEOUT_S = 60.0
-"""Longest time for perf to name the functions."""
+PERF_TIMEOUT_S = 60.0
+"""Longest time for perf to count an event, or to name the functions, on a host under load."""
 
 
 class PerfError(Exception):
@@ -203,14 +202,13 @@ async def _output(*command: str) -> str:
     process = await asyncio.create_subprocess_exec(
         *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
     )
-    deadline_s = SCRIPT_TIMEOUT_S if "script" in command else PROBE_TIMEOUT_S
     try:
-        async with asyncio.timeout(deadline_s):
+        async with asyncio.timeout(PERF_TIMEOUT_S):
             output, errors = await process.communicate()
     except TimeoutError:
         signal_child(process, signal.SIGKILL)
         await killed(process)
-        raise PerfError(f"perf did not end in {deadline_s:.0f} s") from None
+        raise PerfError(f"perf did not end in {PERF_TIMEOUT_S:.0f} s") from None
     return (output or errors).decode(errors="replace")
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pubstorm.contract import Source
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.target import Target, parse_target
+from pubstorm.contract.target import Target, parse_target, sources_of
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.quantities import SECOND_NS
 from pubstorm.result import ObserverTraffic
@@ -105,12 +105,23 @@ class Reports:
 
 
 def monitors_of(source: Source, wanted: SysTopics, plan: Plan) -> Iterator[SysTopicsMonitor]:
-    """Yields the observer of a broker, by default of the first target."""
-    target = plan.targets[0] if wanted.url is None else parse_target(wanted.url)
+    """Yields the observer of a broker."""
+    target = observed_by(source.name, wanted, plan)
     login = client_login(plan, target)
     if wanted.username is not None:
         login = replace(login, username=wanted.username, password=wanted.password)
     yield SysTopicsMonitor(source, target, wanted.topics, login)
+
+
+def observed_by(name: str, wanted: SysTopics, plan: Plan) -> Target:
+    """Returns the target of a source: that of its address or of its name, else the first one for
+    MQTT."""
+    if wanted.url is not None:
+        given = parse_target(wanted.url)
+        return next((target for target in plan.targets if str(target) == str(given)), given)
+    named = {source.name: n for n, source in enumerate(sources_of(plan.targets))}
+    first = next((n for n, target in enumerate(plan.targets) if target.speaks_mqtt), 0)
+    return plan.targets[named.get(name, first)]
 
 
 def client_login(plan: Plan, target: Target) -> Login:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pubstorm.contract.commands import together
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.plan import PublishAction
+from pubstorm.contract.queue_limits import QueueLimits
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.ledger import joins_groups
 from pubstorm.measure.phases.collapse import (
@@ -138,13 +139,27 @@ class _Stage:
         self._evaluated = [p for p in self._publishers if p not in unknown]
         # Clients that join, leave or read slowly by design say nothing about the load as a whole.
         # Messages for those that have left wait for them, and are not due.
-        left_out = {n for n, p in enumerate(run.plan.populations) if p.read_rate_per_s is not None}
+        left_out = {n for n in range(len(run.plan.populations)) if self._takes_less(n)}
         left_out |= unknown | changed
         left_out |= Publishing.at_start_of(run.plan, span.index, self._changes).away
         every = range(len(run.plan.populations))
         steady = [index for index in every if index not in left_out]
         self._receivers = [i for i in every if i in steady or joins_groups(run.plan, i, steady)]
         self._reads_freely = all(p.read_rate_per_s is None for p in run.plan.populations)
+
+    def _takes_less(self, population: int) -> bool:
+        """Returns True if clients take less than is due to them, on purpose: they read slowly, or
+        acknowledge nothing, or late."""
+        planned = self._run.plan.populations[population]
+        limits: QueueLimits | None = getattr(planned.protocol, "queue_limits", None)
+        if planned.read_rate_per_s is not None or (limits and limits.takes_most is not None):
+            return True
+        if limits is None or limits.takes_per_s is None:
+            return False
+        into = self._run.ledger.into({population}, [self._span.index]).values()
+        lasted_s = (self._end_ns - self._span.from_ns) / SECOND_NS
+        takes_per_s = planned.clients * len(planned.subscriptions) * limits.takes_per_s
+        return sum(flow.counters.expected_total for flow in into) > lasted_s * takes_per_s
 
     def phases(self) -> Iterator[Phase]:
         """Yields each phase, evaluated; none if the stage is a single short or closed-loop one."""

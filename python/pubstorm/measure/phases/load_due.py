@@ -255,10 +255,9 @@ def _add_agent(made: Sequence[Tick], waiting: _Waiting, rows: Iterable[Row], gri
             waiting.add_to(made[place])
             place += 1
         waiting = _Waiting.of(row, grid)
-        for number, share in row.shares(grid.from_ns, grid.width_ns):
-            if 0 <= number < len(made):
-                _add_counts(made[number], row, share, grid)
-                starved_ns[number] += share * row.starved_ns
+        for number, share in row.shares(grid.from_ns, grid.width_ns, len(made)):
+            _add_counts(made[number], row, share, grid)
+            starved_ns[number] += share * row.starved_ns
     for tick in made[place:]:
         waiting.add_to(tick)
     for tick, time_ns in zip(made, starved_ns, strict=True):

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pubstorm.contract import TARGET_BROKER, Source
 from pubstorm.contract.offered_load import target_of
 from pubstorm.contract.plan import Plan, PlannedAttachment, PlannedPopulation
 from pubstorm.contract.snapshot import AddressSnapshot, Stall
@@ -45,13 +46,12 @@ ADDRESS_ROWS_MAX = 16
 
 
 def target_results(
-    assembly: Assembly, groups: Mapping[str, Sequence[int]], brokers: Sequence[BrokerResult]
+    assembly: Assembly, groups: Mapping[str, Sequence[int]], names: Mapping[int, str]
 ) -> tuple[TargetResult, ...]:
     """Returns every target of the names that have several, by name; nothing if agents report no
-    targets. `groups` has the indices of the targets of each name."""
+    targets. `groups` has the indices of the targets of each name, `names` that of each target."""
     sums, peaks = assembly.sums, assembly.timeline.peaks()
     planned = planned_clients(assembly.plan)
-    names = target_names(assembly.plan, brokers)
     found: list[TargetResult] = []
     for group, members in groups.items():
         most = sum(peaks.connected_to(target) for target in members)
@@ -73,12 +73,9 @@ def target_results(
     return tuple(found)
 
 
-def address_results(
-    assembly: Assembly, brokers: Sequence[BrokerResult]
-) -> tuple[AddressResult, ...]:
+def address_results(assembly: Assembly, names: Mapping[int, str]) -> tuple[AddressResult, ...]:
     """Returns the attempts at each address of each target: the addresses with the most attempts,
-    then the sum of the others."""
-    names = target_names(assembly.plan, brokers)
+    then the sum of the others. `names` has the name of each target."""
     by_target: dict[int, list[AddressSnapshot]] = {}
     for each in assembly.sums.addresses():
         by_target.setdefault(each.target, []).append(each)
@@ -94,11 +91,15 @@ def address_results(
     return tuple(found)
 
 
-def target_names(plan: Plan, brokers: Sequence[BrokerResult]) -> dict[int, str]:
-    """Returns the names of targets by index: those of the brokers at their ends, or addresses."""
+def target_names(
+    plan: Plan, brokers: Sequence[BrokerResult], given: Sequence[Source]
+) -> dict[int, str]:
+    """Returns the names of targets by index: those of the brokers at their ends, names of the
+    scenario, or addresses."""
     started = {(broker.host, broker.port): broker.name for broker in brokers}
+    named = {n: source.name for n, source in enumerate(given) if source.group != TARGET_BROKER}
     return {
-        index: started.get((target.host, target.port), str(target))
+        index: named.get(index) or started.get((target.host, target.port), str(target))
         for index, target in enumerate(plan.targets)
     }
 
@@ -276,6 +277,8 @@ class Sources:
     """Brokers that the run started."""
     groups: Mapping[str, Sequence[int]]
     """Indices of the targets of each name."""
+    given: Sequence[Source] = ()
+    """Sources of the first targets, which the run did not start."""
 
 
 def summaries(measured: Measured, assembly: Assembly, sources: Sources) -> dict[str, Summary]:
@@ -284,14 +287,15 @@ def summaries(measured: Measured, assembly: Assembly, sources: Sources) -> dict[
     tracks, groups, brokers = sources.tracks, sources.groups, sources.brokers
     populations, stages = measured.populations, measured.stages
     outcome = SampledResults(assembly.plan, populations, measured.flows, stages)
-    watched = MemorySamples(assembly, tracks, stages, groups, brokers)
+    watched = MemorySamples(assembly, tracks, stages, groups, brokers, sources.given)
+    names = target_names(assembly.plan, brokers, sources.given)
     return {
         "samplers": (lambda: samplers(outcome), ()),
         "problems": (lambda: problems(populations, measured.fleet.unfollowed_total), ()),
         "stalls": (lambda: stalls(assembly), ()),
         "peaks": (lambda: peaks(assembly.timeline, tracks, populations), Peaks()),
-        "balance": (lambda: target_results(assembly, groups, brokers), ()),
-        "addresses": (lambda: address_results(assembly, brokers), ()),
+        "balance": (lambda: target_results(assembly, groups, names), ()),
+        "addresses": (lambda: address_results(assembly, names), ()),
         "memory": (lambda: memory_models(watched), ()),
     }
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import StatisticsError, correlation, fmean, linear_regression
 
-from pubstorm.contract import TARGET_BROKER, Source
+from pubstorm.contract import Source
 from pubstorm.contract.plan import AddClients
 from pubstorm.measure.assemble import Assembly
 from pubstorm.metrics.run import ENGINES
@@ -40,6 +40,8 @@ class MemorySamples:
     groups: Mapping[str, Sequence[int]]
     """Indices of the targets of each name."""
     brokers: Sequence[BrokerResult]
+    given: Sequence[Source] = ()
+    """Sources of the first targets, which the run did not start."""
 
 
 def memory_models(watched: MemorySamples) -> tuple[MemoryModel, ...]:
@@ -111,17 +113,17 @@ def _subjects(watched: MemorySamples) -> Iterator[tuple[Source, Track, Connectio
 
 
 def _targets_of_sources(watched: MemorySamples) -> dict[Source, set[int]]:
-    """The targets behind each source that may be a broker: targets that the run did not start are
-    watched as `broker-0` and so on."""
-    plan, brokers = watched.assembly.plan, watched.brokers
+    """Returns the targets of each source that may be a broker."""
+    plan, brokers, given = watched.assembly.plan, watched.brokers, dict(enumerate(watched.given))
     started = {
         (broker.host, broker.port): Source("broker", broker.name, broker.group)
         for broker in brokers
     }
     found: dict[Source, set[int]] = {}
     for index, target in enumerate(plan.targets):
-        given = Source.member("broker", TARGET_BROKER, index)
-        found.setdefault(started.get((target.host, target.port), given), set()).add(index)
+        source = given.get(index) or started.get((target.host, target.port))
+        if source is not None:
+            found.setdefault(source, set()).add(index)
     together = {Source.single("broker", broker.group) for broker in brokers if broker.group}
     return found | {group: set(watched.groups.get(group.name, ())) for group in together}
 

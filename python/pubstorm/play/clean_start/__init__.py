@@ -12,7 +12,7 @@ from typing import Literal
 
 from pubstorm.contract.plan import Plan
 from pubstorm.play.clean_start.declared import Kept, delete_names, longest_s, look_at_names
-from pubstorm.play.clean_start.observer import Deadline, TargetFindings, look_before
+from pubstorm.play.clean_start.observer import ANSWER_S, Deadline, TargetFindings, look_before
 from pubstorm.play.clean_start.remove import (
     end_sessions,
     persistent_clients,
@@ -30,8 +30,8 @@ REMOVED_PER_S = 1000
 """Retained messages that a slow host removes a second."""
 SESSION_TRIES = 2
 """Attempts to end sessions that remain."""
-GRACE_S = 1.0
-"""Time beyond its deadline after which a step is given up."""
+GRACE_S = ANSWER_S + 1.0
+"""Time beyond its deadline after which a step is given up: it may wait for a last answer."""
 ADVICE = "pubstorm down RUN_DIR --retained removes what it still finds"
 TARGETS_MAX = 16
 """Targets that are looked at."""
@@ -176,7 +176,8 @@ def _keeping(plan: Plan, targets: Sequence[int]) -> Sequence[int]:
     """Returns those of the targets that may keep anything: not those of other clients alone."""
     keeping = {at for p in plan.populations if p.can.keeps_state for at in p.at.targets}
     others = {at for p in plan.populations if not p.can.keeps_state for at in p.at.targets}
-    return [target for target in targets if target in keeping or target not in others]
+    unused = {at for at in targets if at not in others and plan.targets[at].speaks_mqtt}
+    return [target for target in targets if target in keeping | unused]
 
 
 def _with_advice(found: StaleState) -> StaleState:

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
+from pubstorm.contract.amqp import AmqpProtocol
 from pubstorm.contract.offered_load import clients_at, template_of
 from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedTls
-from pubstorm.contract.protocol import AmqpProtocol
 from pubstorm.contract.target import Target
 from pubstorm.play.clean_start.observer import ANSWER_S, STEP_S, Deadline
 from pubstorm.quantities import counted
@@ -28,6 +28,7 @@ NAMES_MAX = 200_000
 """Names that are looked for and deleted at most."""
 NAMES_PER_S, HOSTS_PER_S = 200, 20
 """Names and virtual hosts that a slow broker handles a second."""
+LATE = "the broker did not answer in time"
 MARK = "pubstorm.run."
 """Beginning of the name of a mark."""
 GUEST = "guest"
@@ -71,7 +72,8 @@ def own_names(plan: Plan, target: int) -> list[OwnNames]:
             continue
         host_name = template_of(population, amqp.virtual_host)
         exchanges = [each.name for each in amqp.exchanges]
-        lasting = [each.name for each in amqp.queues if each.name and not each.exclusive]
+        made = [each for each in amqp.queues if each.name and not each.exists]
+        lasting = [each.name for each in made if not each.exclusive]
         queues = [template_of(population, name) for name in lasting]
         for client in clients_at(plan, index, target) if exchanges or queues else ():
             number = population.first + client
@@ -186,6 +188,7 @@ class _Declarer:
 
     def __enter__(self) -> Self:
         # 3 MB that a run without AMQP does not need.
+        from pika.adapters.utils.connection_workflow import AMQPConnectorException
         from pika.exceptions import AMQPError
 
         # pika logs each refusal, which is an answer here.
@@ -194,6 +197,8 @@ class _Declarer:
         try:
             self._connection = self._opened()
             self._channel = self._connection.channel()
+        except AMQPConnectorException as error:  # no AMQPError: pika has waited in vain
+            raise ObserverError(LATE) from error
         except self._errors as error:
             raise ObserverError(_words(error)) from error
         return self
@@ -209,7 +214,7 @@ class _Declarer:
         from pika.exceptions import ChannelClosedByBroker
 
         if self._deadline.is_over:
-            raise ObserverError("the broker did not answer in time")
+            raise ObserverError(LATE)
         declare = self._channel.queue_declare if kind == "queue" else self._channel.exchange_declare
         try:
             declare(name, passive=True)
@@ -233,7 +238,7 @@ class _Declarer:
         """Deletes exchanges and queues. A broker takes one that does not exist as deleted."""
         for kind, name in names:
             if self._deadline.is_over:
-                raise ObserverError("the broker did not answer in time")
+                raise ObserverError(LATE)
             channel = self._channel
             delete = channel.queue_delete if kind == "queue" else channel.exchange_delete
             try:

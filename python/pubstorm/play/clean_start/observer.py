@@ -19,7 +19,8 @@ from pubstorm.result import StaleState
 from pubstorm.topology.observer import OK, REFUSED, Login, MqttObserver, ObserverError
 
 QUIET_S = 0.15
-"""Time after the last retained message in which a further one is waited for."""
+"""Time after the last retained message in which a further one is waited for, before the broker is
+asked whether it has sent all."""
 RETAINED_MAX = 10_000
 """Retained messages that are taken in one look at what others left."""
 CLEARED_PER_S = 5000
@@ -29,6 +30,8 @@ ANSWER_S = 2.0
 KEEP_ALIVE_S = 5
 """Also how long paho waits for a TLS handshake."""
 STEP_S = 0.02
+NO_FILTER = "pubstorm-asks"
+"""A filter to which no observer subscribes."""
 
 
 Wanted = Callable[[str, bytes], bool]
@@ -80,6 +83,7 @@ class TargetObserver(MqttObserver):
         self._is_answered = False
         self._refusal: str | None = None
         self._granted: Sequence[bool] | None = None
+        self._unsubscribed: set[int] = set()
         self._look = Observation()
         self._own: Wanted | None = None
         self._last_s = 0.0
@@ -87,7 +91,7 @@ class TargetObserver(MqttObserver):
 
     def __enter__(self) -> Self:
         self.connect(KEEP_ALIVE_S, max(STEP_S, min(ANSWER_S, self._deadline.left_s)))
-        self._wait_for(lambda: self._is_answered)
+        self._wait_for(lambda: self._is_answered, self._deadline.left_s)
         if not self._is_answered:
             raise ObserverError("the broker did not answer")
         if self._refusal is not None:
@@ -109,30 +113,44 @@ class TargetObserver(MqttObserver):
         self._look, self._granted, self._own = Observation(), None, own
         deadline = self._deadline if own is None else Deadline(self._deadline.left_s / 2)
         self.client.subscribe([(text, 0) for text in filters])
-        self._wait_for(lambda: self._granted is not None)
+        self._wait_for(lambda: self._granted is not None, self._deadline.left_s)
         if self._granted is None:
             raise ObserverError("the broker did not answer a subscription")
         pairs = zip(filters, self._granted, strict=False)
         self._look.denied = {text for text, is_granted in pairs if not is_granted}
         self._last_s = time.monotonic()
-        while not (self._is_quiet() or self._is_full() or deadline.is_over):
-            self._step()
+        is_all = False
+        while not (is_all or self._is_full() or deadline.is_over):
+            if self._is_quiet():
+                last_s = self._last_s
+                is_all = self._has_answered(deadline.left_s) and self._last_s == last_s
+            else:
+                self._step()
         self.client.unsubscribe(list(filters))
-        self._look.truncated = not self._is_quiet()
+        self._look.truncated = not is_all
         return self._look
 
     def clear(self, topics: Sequence[str]) -> Sequence[str]:
         """Clears the retained messages of these topics, at a bounded rate. Returns those for which
-        there was time."""
-        started_s = time.monotonic()
-        for count, topic in enumerate(topics):
+        there was time; none if the broker then does not answer."""
+        started_s, sent = time.monotonic(), 0
+        for sent, topic in enumerate(topics, 1):
             self.client.publish(topic, b"", qos=0, retain=True)
-            due_s = started_s + count / CLEARED_PER_S
-            while self.client.want_write() or time.monotonic() < due_s:
+            due_s = started_s + (sent - 1) / CLEARED_PER_S
+            while not self._deadline.is_over and (
+                self.client.want_write() or time.monotonic() < due_s
+            ):
                 self._step()
-                if self._deadline.is_over:
-                    return topics[: count + 1]
-        return topics
+            if self._deadline.is_over:
+                break
+        return topics[:sent] if self._has_answered(ANSWER_S) else ()
+
+    def _has_answered(self, longest_s: float) -> bool:
+        """Ends a subscription that there is not, and returns True if the broker answers within this
+        time: it has then taken what it was sent before [MQTT-3.10.4-5]."""
+        _, number = self.client.unsubscribe(NO_FILTER)
+        self._wait_for(lambda: number in self._unsubscribed, longest_s)
+        return number in self._unsubscribed
 
     def _is_quiet(self) -> bool:
         return time.monotonic() - self._last_s >= QUIET_S
@@ -140,8 +158,8 @@ class TargetObserver(MqttObserver):
     def _is_full(self) -> bool:
         return self._own is None and len(self._look.retained) >= RETAINED_MAX
 
-    def _wait_for(self, answer: Callable[[], bool]) -> None:
-        until_s = time.monotonic() + min(ANSWER_S, self._deadline.left_s)
+    def _wait_for(self, answer: Callable[[], bool], longest_s: float) -> None:
+        until_s = time.monotonic() + min(ANSWER_S, longest_s)
         while not answer() and time.monotonic() < until_s:
             self._step()
 
@@ -160,6 +178,10 @@ class TargetObserver(MqttObserver):
     def on_granted(self, granted: Sequence[bool]) -> None:
         """Keeps the answer to SUBSCRIBE."""
         self._granted = granted
+
+    def on_unsubscribed(self, number: int) -> None:
+        """Keeps the answer to UNSUBSCRIBE."""
+        self._unsubscribed.add(number)
 
     def on_message(self, topic: str, payload: bytes, is_retained: bool) -> None:
         """Keeps a retained message."""
@@ -208,6 +230,8 @@ def look_before(plan: Plan, target: int, deadline: Deadline) -> TargetFindings:
         found.retained = look.retained
         if look.retained:
             add("retained", len(look.retained), _retained_text(look))
+        elif look.truncated:
+            add("unknown", 0, "the broker did not say in time whether it has retained messages")
         for refused in sorted(look.denied):
             add("unknown", 0, f"the broker does not let its clients look at {refused}")
         if stored > 0:

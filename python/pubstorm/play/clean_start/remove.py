@@ -85,7 +85,7 @@ def verify_sessions(
 
 def _clear(plan: Plan, target: int, own: Own, topics: set[str], deadline: Deadline) -> set[str]:
     """Publishes nothing, retained, to each topic as the client that published to it. Returns the
-    topics for which there was time."""
+    topics for which there was time, and whose broker answered."""
     cleared: set[str] = set()
     shares: dict[Login, list[str]] = defaultdict(list)
     for topic in sorted(topics):
@@ -243,8 +243,8 @@ def _remove(bridges: BridgesOutside, number: int, deadline: Deadline) -> str | N
     own_id = client_id(name, spec, number)
     try:
         with TargetObserver(target, login, own_id, deadline, clean=True) as observer:
-            if spec.notifications:
-                observer.clear((state_topic(name, number),))
+            if spec.notifications and not observer.clear((state_topic(name, number),)):
+                return "the broker did not answer"
     except ObserverError as error:
         return str(error)
     return None

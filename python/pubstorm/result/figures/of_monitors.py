@@ -15,7 +15,6 @@ from pubstorm.contract import (
     HOST_OF,
     OF_GENERATOR,
     OTHER_HOST,
-    TARGET_BROKER,
     split_member,
 )
 from pubstorm.metrics.expressions import Expression
@@ -106,14 +105,11 @@ def hosts_of(measured: Measured, subject: str) -> set[str]:
 def _observing(measured: Measured, subject: str) -> set[str]:
     """Returns the sources of other names that observe targets, such as `broker-0`: those at the
     address of a target, or at its host if that has no other target."""
-    group, number = split_member(subject)
-    if TARGET_BROKER not in {subject, group}:
-        return set()
     given = measured.given_targets
-    asked = [each for n, each in enumerate(given) if number in {None, n}]
-    hosts = Counter(map(_host_of, given))
+    asked = [each for name, each in given.items() if subject in {name, split_member(name)[0]}]
+    hosts = Counter(map(_host_of, given.values()))
     alone = {host for host in map(_host_of, asked) if hosts[host] == 1}
-    others = (o for o in measured.observers if split_member(o.name)[0] != TARGET_BROKER)
+    others = (observer for observer in measured.observers if observer.name not in given)
     return {o.name for o in others if o.target in asked or _host_of(o.target) in alone}
 
 

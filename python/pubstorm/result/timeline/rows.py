@@ -186,12 +186,17 @@ class Row:
         starts_inside = self.from_ns >= from_ns - slack_ns
         return starts_inside and from_ns < self.to_ns <= to_ns + slack_ns
 
-    def shares(self, origin_ns: int, width_ns: int) -> Iterator[tuple[int, float]]:
-        """Yields the cells of a grid that the row overlaps, each with its share of the row; none if
-        it has no length."""
-        if self.length_ns > 0:
-            for cell, overlap_ns in overlaps((self.from_ns, self.to_ns), origin_ns, width_ns):
-                yield cell, overlap_ns / self.length_ns
+    def shares(self, origin_ns: int, width_ns: int, cells: int) -> Iterator[tuple[int, float]]:
+        """Yields the cells of a grid from `origin_ns` on that the row overlaps, each with its share
+        of the row; none if it has no length. The grid has `cells` of them."""
+        if self.length_ns <= 0:
+            return
+        first = max((self.from_ns - origin_ns) // width_ns, 0)
+        end = min((self.to_ns - 1 - origin_ns) // width_ns + 1, cells)
+        for cell in range(first, end):
+            begin_ns = origin_ns + cell * width_ns
+            overlap_ns = min(begin_ns + width_ns, self.to_ns) - max(begin_ns, self.from_ns)
+            yield cell, overlap_ns / self.length_ns
 
 
 @dataclass(slots=True)
@@ -275,15 +280,6 @@ def total(counts: array[int], name: Count, populations: Iterable[int]) -> int:
         return 0
     first = _PLACES[name] * (len(counts) // len(COUNTS))
     return sum(counts[first + population] for population in populations)
-
-
-def overlaps(span: tuple[int, int], origin: int, width: int) -> Iterator[tuple[int, int]]:
-    """Yields the cells of a grid that a span overlaps: their numbers, and the overlaps. Cell 0
-    begins at `origin`; a span before it overlaps cells with negative numbers."""
-    start, end = span
-    for cell in range((start - origin) // width, (end - 1 - origin) // width + 1):
-        begin = origin + cell * width
-        yield cell, min(begin + width, end) - max(begin, start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ ENDED_UNANSWERED = (Reason.CONNECT_CLOSED, Reason.CONNECT_RESET)
 ENDED_BY_OTHERS = {
     Reason.PATH_TIMEOUT: EvidenceKind.NO_PATH,
     Reason.PACKET_TOO_LARGE: EvidenceKind.SMALL_PACKETS,
+    Reason.AMQP_PRECONDITION_FAILED: EvidenceKind.OTHER_SETTINGS,
 }
 """Ends of connections that are not the broker's doing."""
 ENDED_BY_PEER = frozenset(reason for reason in Reason if reason.startswith("websocket_")) - {
@@ -154,6 +155,9 @@ def _why_ended(population: PopulationResult, ended: int) -> str:
             "after about one message each and without an acknowledgement, so it probably dislikes "
             "the topic, the size or a property; look at the broker's log"
         )
+    if not population.can.has_qos:
+        # Only MQTT has client ids.
+        return "its own rules, or a proxy, probably end them; look at the broker's log"
     return (
         "another program probably uses the same client ids, or the broker's rules end these "
         "sessions; look for a second run and at the broker's log, or change client_id"

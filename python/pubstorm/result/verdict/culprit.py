@@ -8,12 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 
-from pubstorm.result import LimitedBy, Measured, Phase, PhaseStatus
+from pubstorm.contract.queue_limits import OF_AGE, OF_LENGTH
+from pubstorm.quantities import count_text, rate_text
+from pubstorm.result import FlowResult, LimitedBy, Measured, Phase, PhaseStatus, PopulationResult
 
 DECIMALS = 2
 """Decimals of a reach that count: directness decides between equal ones."""
 BEHIND_MIN = 0.05
 """Smallest part of the messages due that a phase which collapsed lacks, whatever its means say."""
+MIN_READ_SHARE = 0.8
+"""Share of their read rate that slow subscribers must reach for it to be the reason of a loss."""
 STATE = "state"
 """Mark of evidence that limits only a load that was not carried: a full processor loses nothing."""
 
@@ -46,10 +50,13 @@ class EvidenceKind(Enum):
     INEXACT = "a threshold is undecided", LimitedBy.GENERATOR, Directness.CAUSE
     WINDOW = "the rate is that of full windows", LimitedBy.WINDOW, Directness.CAUSE
     SLOW_READERS = "subscribers read slowly on purpose", LimitedBy.SCENARIO, Directness.CAUSE
+    QUEUE_LIMITS = "queues or consumers have limits", LimitedBy.SCENARIO, Directness.CAUSE
     SMALL_PACKETS = "clients accept small packets only", LimitedBy.SCENARIO, Directness.CAUSE
+    OTHER_SETTINGS = "a name has other settings", LimitedBy.SCENARIO, Directness.CAUSE
     FULL_LINK = "links of clients were full", LimitedBy.LINK, Directness.CAUSE, STATE
     NO_FILES = "a broker was out of files", LimitedBy.BROKER, Directness.CAUSE
     EXITED = "a broker exited", LimitedBy.BROKER, Directness.CAUSE
+    SERVICE_EXITED = "a service exited", LimitedBy.SERVICE, Directness.CAUSE
     NO_PATH = "the path to the broker was gone", LimitedBy.NETWORK, Directness.CAUSE
     SLOW_PATH = "the path took less than came", LimitedBy.NETWORK, Directness.CAUSE, STATE
     UNREAD = "a broker left bytes unread", LimitedBy.BROKER, Directness.CAUSE, STATE
@@ -205,6 +212,43 @@ class Uncarried:
 
     def _reach(self, share: float) -> float:
         return min(share / self.whole, 1.0) if self.whole else 1.0
+
+
+def on_purpose(measured: Measured, flow: FlowResult) -> tuple[str, EvidenceKind] | None:
+    """Returns why deliveries of a flow stay away by the scenario, in words for the end of a
+    sentence, and the kind of evidence; None if no setting of it explains that."""
+    receiver = measured.populations[flow.to]
+    if _takes_all(measured, receiver, receiver.read_rate_per_s):
+        rate = rate_text(receiver.read_rate_per_s or 0.0)
+        words = f"; {flow.to} reads slowly on purpose: {rate} a second at most"
+        return words, EvidenceKind.SLOW_READERS
+    limits = receiver.queue_limits
+    if limits is None:
+        return None
+    words = ""
+    if limits.takes_most is not None and receiver.received_total >= limits.takes_most:
+        words = f"{flow.to} acknowledges none, and takes {count_text(limits.takes_most)} at most"
+    elif _takes_all(measured, receiver, limits.takes_per_s):
+        rate = rate_text(limits.takes_per_s or 0.0)
+        words = f"{flow.to} acknowledges late on purpose: {rate} a second at most from each queue"
+    elif given := [
+        f"{name}: {value}"
+        for name, value in limits.arguments.items()
+        if (name != OF_AGE or value < 1000 * measured.duration_s)
+        and (name != OF_LENGTH or value < receiver.expected_total)
+    ]:
+        words = f"queues of {flow.to} let messages go by {' and '.join(given)}"
+    return (f"; {words}", EvidenceKind.QUEUE_LIMITS) if words else None
+
+
+def _takes_all(measured: Measured, receiver: PopulationResult, limit_per_s: float | None) -> bool:
+    """Returns True if subscribers read at their configured rate, and not slower: on purpose. While
+    its agent has no processor, a subscriber reads nothing, and does not make up for it."""
+    if limit_per_s is None or not receiver.ready_max:
+        return False
+    reading = 1.0 - measured.fleet.starved_share
+    least_per_s = MIN_READ_SHARE * reading * limit_per_s * receiver.ready_max
+    return receiver.rates.received_per_s >= least_per_s
 
 
 def _behind(phase: Phase, deliveries: float) -> float:

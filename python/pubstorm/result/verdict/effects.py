@@ -27,14 +27,12 @@ from pubstorm.result import (
     TargetResult,
 )
 from pubstorm.result.figures import ROUND_TRIP, evaluate, from_send, from_send_text
-from pubstorm.result.verdict.culprit import EvidenceKind, Uncarried
+from pubstorm.result.verdict.culprit import EvidenceKind, Uncarried, on_purpose
 from pubstorm.result.verdict.findings import (
     Finding,
     carrier,
     explained_by_faults,
     invalid,
-    reads_slowly,
-    slow_text,
     starved,
     under_test,
     unless_broken,
@@ -121,8 +119,9 @@ def _drop(measured: Measured, flow: FlowResult, publisher: PublisherResult) -> F
     if not receiver.ready_max:
         return Finding(f"{flow.to} was never ready: nothing of the deliveries to it came ({of})")
     reach = Uncarried.of(measured).of_lost(flow.lost_total)
-    if reads_slowly(measured, receiver):
-        return Finding(text + slow_text(flow.to, receiver), EvidenceKind.SLOW_READERS(reach))
+    if (purpose := on_purpose(measured, flow)) is not None:
+        words, kind = purpose
+        return Finding(text + words, kind(reach))
     if explained_by_faults(measured, flow):
         counts = f"{count_text(flow.lost_total)} of {of} from {flow.source} to {flow.to}"
         return Finding(f"{counts} were lost, in stages with faults")
@@ -154,8 +153,11 @@ def _unstamped(measured: Measured) -> Iterable[Finding]:
     for name, population in measured.populations.items():
         if population.unstamped_total:
             came = counted(population.unstamped_total, "message")
-            text = f"{name} received {came} without a stamp under names of declared flows: what "
-            text += "carries them drops or changes the payload, so the ledger cannot follow them"
+            text = f"{name} received {came} without a stamp of their name, under names of declared "
+            text += (
+                "flows: what carries them drops, changes or swaps payloads, so the ledger cannot "
+            )
+            text += "follow them"
             yield invalid(text, EvidenceKind.UNEXPLAINED, "stamps of a declared flow were lost")
 
 

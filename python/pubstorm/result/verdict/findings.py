@@ -14,7 +14,6 @@ from pubstorm.quantities import (
     count_text,
     counted,
     duration_text,
-    rate_text,
     share_text,
     span_text,
 )
@@ -28,14 +27,12 @@ from pubstorm.result import (
 )
 from pubstorm.result.machinery import is_late, too_busy
 from pubstorm.result.summary import KINDS, ProblemKind, problem_of, reasons_text
-from pubstorm.result.verdict.culprit import Evidence, EvidenceKind, Uncarried
+from pubstorm.result.verdict.culprit import Evidence, EvidenceKind, Uncarried, on_purpose
 
 MAX_HEADROOM_USE = 0.8
 """Share of a calibrated ceiling above which the generator may have set the limit."""
 MIN_HELD_UP_SHARE = 0.01
 """Share of the messages held up by socket or window from which the broker sets the limit."""
-MIN_READ_SHARE = 0.8
-"""Share of their read rate that slow subscribers must reach for it to be the reason of a loss."""
 MOSTLY_HELD = 0.5
 """Share of publish stages with waits for the Receive Maximum from which it limits the rate."""
 
@@ -58,21 +55,27 @@ class Finding:
         return LimitedBy.NONE if self.because is None else self.because.kind.culprit
 
 
+_EXITS = {
+    "broker": EvidenceKind.EXITED,
+    "service": EvidenceKind.SERVICE_EXITED,
+    "publisher": EvidenceKind.PUBLISHER_EXITED,
+}
+"""Evidence of the end of a program under test, by the kind of its event."""
+
+
 def _events(measured: Measured) -> Iterable[Finding]:
     """Agents lost, brokers gone, an interruption, an early end."""
     for event in measured.events:
         text = f"at {event.at_s:.1f} s: {event.text}"
         if event.kind == "agent" or event.kind == "links":
             yield invalid(text, EvidenceKind.AGENT_LOST, "a part of the load generator failed")
-        elif event.kind == "broker":
-            yield Finding(text, EvidenceKind.EXITED(), failed=True)
+        elif event.kind in _EXITS:
+            yield Finding(text, _EXITS[event.kind](), failed=True)
         elif event.kind == "outage":
             broken = any(stage.holds(event.at_s) for stage in with_faults(measured))
             yield Finding(text, None if broken else under_test(measured)())
         elif event.kind == "check":
             yield Finding(event.text, EvidenceKind.UNEXPLAINED(), failed=True)
-        elif event.kind == "publisher":
-            yield Finding(text, EvidenceKind.PUBLISHER_EXITED(), failed=True)
         elif event.kind in {"host", "bridge", "scenario"}:
             yield Finding(event.text)
         elif event.kind == "stale_state":
@@ -385,12 +388,8 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
             text = (
                 f"{name}: {count_text(flow.lost_total)} {of} were lost{part if wills > 0 else ''}"
             )
-            receiver = measured.populations[flow.to]
-            reach = missing.of_lost(flow.lost_total)
-            if reads_slowly(measured, receiver):
-                yield Finding(text + slow_text(flow.to, receiver), EvidenceKind.SLOW_READERS(reach))
-            else:
-                yield Finding(text, EvidenceKind.AT_BROKER(reach))
+            words, kind = on_purpose(measured, flow) or _unknown_loss(flow)
+            yield Finding(text + words, kind(missing.of_lost(flow.lost_total)))
         if flow.in_flight_total:
             in_flight = count_text(flow.in_flight_total)
             yield Finding(f"{name}: {in_flight} {of} were in flight when the run ended early")
@@ -408,20 +407,16 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
         )
 
 
-def reads_slowly(measured: Measured, receiver: PopulationResult) -> bool:
-    """Returns True if subscribers read at their configured rate, and not slower: on purpose. While
-    its agent has no processor, a subscriber reads nothing, and does not make up for it."""
-    limit_per_s, ready = receiver.read_rate_per_s, receiver.ready_max
-    if limit_per_s is None or not ready:
-        return False
-    reading = 1.0 - measured.fleet.starved_share
-    return receiver.rates.received_per_s >= MIN_READ_SHARE * reading * limit_per_s * ready
-
-
-def slow_text(name: str, receiver: PopulationResult) -> str:
-    """Returns the words for subscribers that read slowly on purpose."""
-    rate = rate_text(receiver.read_rate_per_s or 0.0)
-    return f"; {name} reads slowly on purpose: {rate} a second at most"
+def _unknown_loss(flow: FlowResult) -> tuple[str, EvidenceKind]:
+    """Returns the words about lost deliveries that may have come, and the kind of evidence that all
+    are: the ledger does not separate those that come long after later ones from duplicates."""
+    late = min(flow.stale_total, flow.lost_total)
+    if not late:
+        return "", EvidenceKind.AT_BROKER
+    is_all = late == flow.lost_total
+    words = "they" if is_all else f"{count_text(late)} of them"
+    kind = EvidenceKind.UNEXPLAINED if is_all else EvidenceKind.AT_BROKER
+    return f"; {words} may be among the deliveries too late to separate from duplicates", kind
 
 
 def _beyond(measured: Measured, flow: FlowResult) -> Iterable[str]:
@@ -530,13 +525,13 @@ def held_share(measured: Measured, population: PopulationResult) -> float:
 
 
 def _blocked(measured: Measured) -> Iterable[Finding]:
-    """Populations whose publications the broker blocked: connection.blocked of AMQP."""
+    """Populations whose publications the broker blocked: `blocked_total`."""
     for name, population in measured.populations.items():
         if times := population.blocked_total:
             share = _of_publishing(measured, population, population.blocked_ns / 1e9)
             missing, of = Uncarried.of(measured), f"{share_text(share)} of the publish stages"
             because = EvidenceKind.BLOCKED(missing.of_time(share))
-            text = f"{name}: alarms of the broker blocked publications {count_text(times)} ×, {of}"
+            text = f"{name}: the broker blocked publications {count_text(times)} ×, {of}"
             yield Finding(text, because if share > MOSTLY_HELD or missing.whole else None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pubstorm.contract import HOST, OF_GENERATOR, OTHER_HOST, TARGET_BROKER, Source
+from pubstorm.contract import HOST, OF_GENERATOR, OTHER_HOST, Source
 from pubstorm.contract.snapshot import STARVED_SHARE
 from pubstorm.contract.target import parse_target
 from pubstorm.metrics.monitors import DROPPED_METRICS
@@ -18,13 +18,12 @@ from pubstorm.quantities import (
     span_text,
 )
 from pubstorm.result import Measured, PopulationResult, Statistics, Watched
-from pubstorm.result.verdict.culprit import Evidence, EvidenceKind, Uncarried
+from pubstorm.result.verdict.culprit import Evidence, EvidenceKind, Uncarried, on_purpose
 from pubstorm.result.verdict.findings import (
     Finding,
     explained_by_faults,
     is_held,
     of_publishers,
-    reads_slowly,
 )
 
 FULL_SHARE = 0.95
@@ -281,9 +280,9 @@ def _unseen(measured: Measured) -> Iterable[Finding]:
 def _single_brokers(measured: Measured) -> Iterator[tuple[str, str]]:
     """Yields the brokers of hosts that the run knows, with their hosts: targets on this machine,
     and those that the run started, but for groups that are watched as one."""
-    for number, target in enumerate(measured.given_targets):
+    for name, target in measured.given_targets.items():
         if parse_target(target if "://" in target else f"mqtt://{target}").is_loopback:
-            yield Source.member("broker", TARGET_BROKER, number).name, ""
+            yield name, ""
     together = {watched.source for watched in measured.monitors}
     yield from ((b.name, b.host) for b in measured.brokers if b.group not in together)
 
@@ -313,14 +312,13 @@ def _full_hosts(measured: Measured) -> Iterator[str]:
 
 
 def _drops(measured: Measured) -> Iterable[Finding]:
-    """Messages that brokers count as dropped, where deliveries are lost. Losses of subscribers that
-    read slowly on purpose have their cause."""
+    """Messages that brokers count as dropped, where deliveries are lost. Losses on purpose have
+    their cause."""
     sources = dict.fromkeys(w.source for w in measured.monitors if w.metric in DROPPED_METRICS)
     lost = sum(
         flow.lost_total
         for flow in measured.flows
-        if not explained_by_faults(measured, flow)
-        and not reads_slowly(measured, measured.populations[flow.to])
+        if not explained_by_faults(measured, flow) and on_purpose(measured, flow) is None
     )
     for source in sources:
         grown = (_increase(measured, source, metric) for metric in DROPPED_METRICS)

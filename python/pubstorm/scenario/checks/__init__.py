@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import ceil
 
-from pubstorm.contract import TARGET_BROKER, split_member
+from pubstorm.contract import split_member
+from pubstorm.contract.target import TARGET
 from pubstorm.contract.template import RECORDED, Template, VariableKind
 from pubstorm.quantities import describe, write_count, write_duration, write_share
+from pubstorm.scenario.addresses import written_schemes, written_targets
 from pubstorm.scenario.base import broken_rules
 from pubstorm.scenario.checks.addresses import check_addresses
 from pubstorm.scenario.checks.brokers import (
@@ -58,7 +60,7 @@ from pubstorm.scenario.expressions import (
 )
 from pubstorm.scenario.kinds import MqttClients
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import TARGET, Lifetime, Population
+from pubstorm.scenario.populations import Lifetime, Population
 from pubstorm.scenario.shares import REST, PlannedClients, meant_by, share_sizes, shares_of
 from pubstorm.scenario.stages import EVERY, Connect, Disconnect, Publish
 
@@ -241,21 +243,40 @@ def _check_played(scenario: Scenario) -> Iterator[Finding]:
 
 def _check_target(root: At) -> Iterator[Finding]:
     brokers = root["topology"]["brokers"].data
-    publishers = any("publisher" in each for each in root["populations"].named())
-    leads_to_it = any(b["to"].data == "target" for b in root["topology"]["bridges"].entries())
-    if "target" in root and brokers and not leads_to_it:
-        hint = "leave target out, or bridge the brokers that the run starts to it"
-        yield ("target",), "found a target and topology.brokers, allowed is one of them", hint
-    if "target" not in root and not brokers and not publishers:
+    publishers = _publishers(root)
+    if TARGET not in root and not brokers and not publishers:
         hint = "write target: mqtt://localhost:1883, or start a broker with topology.brokers"
         yield (), "found neither target nor topology.brokers, needed is one of them", hint
+    if TARGET in root[TARGET]:
+        message = f"found the name {TARGET}, allowed is another one"
+        yield (TARGET, TARGET), message, "without names, target is an address or a list of them"
+    schemes = filter(None, written_schemes(root[TARGET].data).values())
+    titles = dict.fromkeys(scheme.can.title for scheme in schemes)
+    names = [name for name in _places(root) if name not in publishers]
+    if len(titles) > 1:
+        *others, last = titles
+        yield from _check_unplaced(root, f"targets of {', '.join(others)} and {last}", names)
+    elif TARGET in root and brokers and not root["topology"]["bridges"].data:
+        yield from _check_unplaced(root, "a target and topology.brokers", names)
+
+
+def _check_unplaced(root: At, found: str, names: Sequence[str]) -> Iterator[Finding]:
+    """Yields populations that do not say which of several brokers they connect to."""
+    for population in root["populations"].named():
+        if population["at"].data is None and "publisher" not in population:
+            message = f"found {found}, and no at, needed is one of the names {', '.join(names)}"
+            yield population.path, message, f"write at: {names[0]}"
 
 
 def _places(root: At) -> list[str]:
     """Returns the names that populations can connect to."""
+    targets = written_targets(root[TARGET].data) or ((TARGET,) if TARGET in root else ())
     brokers = [str(each.path[-1]) for each in root["topology"]["brokers"].named()]
-    publishers = [str(p.path[-1]) for p in root["populations"].named() if "publisher" in p]
-    return [*((TARGET,) if TARGET in root else ()), *brokers, *publishers]
+    return [*targets, *brokers, *_publishers(root)]
+
+
+def _publishers(root: At) -> list[str]:
+    return [str(p.path[-1]) for p in root["populations"].named() if "publisher" in p]
 
 
 def _check_publication(publication: At) -> Iterator[Finding]:
@@ -377,7 +398,7 @@ def _check_members(scenario: Scenario) -> Iterator[Finding]:
     have the name of a target whose own monitors are off."""
     publishers = [(n, p.clients) for n, p in scenario.publishers.items() if p.clients > 1]
     numbered = [
-        *(f"{TARGET_BROKER}-{number}" for number, _ in enumerate(scenario.target)),
+        *(source.name for source in scenario.target_sources),
         *_started(scenario),
         *(f"{name}-{number}" for name, clients in publishers for number in range(clients)),
     ]
@@ -385,6 +406,7 @@ def _check_members(scenario: Scenario) -> Iterator[Finding]:
     alone = {*numbered[: len(scenario.target)]}.difference(targets)
     topology = scenario.topology
     for noun, path, names in (
+        ("target", (TARGET,), scenario.target_sizes),
         ("broker", ("topology", "brokers"), topology.brokers),
         ("bridge", ("topology", "bridges"), topology.bridges),
         ("population", ("populations",), scenario.populations),
@@ -403,8 +425,8 @@ def _check_members(scenario: Scenario) -> Iterator[Finding]:
 
 def _targets_here(scenario: Scenario) -> list[str]:
     """Returns the names of the targets that are watched by default."""
-    targets = enumerate(scenario.target)
-    return [f"{TARGET_BROKER}-{number}" for number, target in targets if target.is_loopback]
+    targets = zip(scenario.target_sources, scenario.target, strict=True)
+    return [source.name for source, target in targets if target.is_loopback]
 
 
 def _started(scenario: Scenario) -> list[str]:

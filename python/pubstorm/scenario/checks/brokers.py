@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from pubstorm.contract import split_member
+from pubstorm.contract.target import TARGET
 from pubstorm.contract.template import Template
 from pubstorm.quantities import describe
 from pubstorm.scenario.document import Finding, Path
@@ -17,7 +18,7 @@ from pubstorm.scenario.faults import BRIDGE_FAULTS, Fault, victims_of
 from pubstorm.scenario.fields import BROKER_VALUES, WEBSOCKET_PORT, asked_for
 from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import TARGET, Attachment, Population
+from pubstorm.scenario.populations import Attachment, Population
 from pubstorm.scenario.services import Program
 from pubstorm.scenario.topology import (
     Bridge,
@@ -26,7 +27,6 @@ from pubstorm.scenario.topology import (
     InstalledBroker,
     Mosquitto,
     Rabbitmq,
-    ScenarioTopology,
     kinds_that_speak,
 )
 
@@ -81,11 +81,15 @@ def check_broker(path: Path, broker: Broker) -> Iterator[Finding]:
 def _check_place(
     path: Path, population: Population, brokers: Iterable[Broker], scenario: Scenario
 ) -> Iterator[Finding]:
-    """Yields clients at brokers and targets that do not speak their protocol."""
-    can, at = population.can, population.attached_to
-    others = {f"kind {broker.kind}" for broker in brokers if can.title not in broker.SPEAKS}
-    if at is None or at.brokers == TARGET:
-        others |= {str(target) for target in scenario.target if can.title != target.can.title}
+    """Yields clients at brokers and targets that do not speak their protocol, and at targets with
+    several virtual hosts."""
+    can, targets = population.can, scenario.targets_of(population)
+    others = {f"kind {broker.kind}" for broker in brokers if can.title not in broker.speaks}
+    others |= {str(target) for target in targets if can.title != target.can.title}
+    hosts = {getattr(target, "virtual_host", ""): target.name for target in targets}
+    if len(hosts) > 1:
+        message = f"found targets with the virtual hosts {' and '.join(hosts)}, and no at"
+        yield path, f"{message}, needed is one of them", f"write at: {min(hosts.values())}"
     if others:
         kinds, address = " and ".join(kinds_that_speak(can.title)), f"{can.scheme}HOST"
         message = f"found clients of {can.title} at {min(others)}"
@@ -127,8 +131,7 @@ def _check_cluster(path: Path, broker: Rabbitmq, scenario: Scenario) -> Iterator
         message = "found federation in a cluster, allowed is one of them"
         yield (*path, "federation"), message, "its links would be on any of the nodes"
     others = [name for name in scenario.topology.brokers if name != path[-1]]
-    if scenario.target:
-        others.append("target")
+    others += scenario.target_sizes
     if others and not scenario.topology.joined:
         message = f"found a cluster beside {' and '.join(others)}, allowed is one alone"
         hint = "with topology.joined: true all of them count as one cluster"
@@ -241,15 +244,17 @@ def _check_ends(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Find
     elif not isinstance(small, Mosquitto):
         message = f"found bridges from {bridge.from_} of kind {small.kind}, allowed is mosquitto"
         yield (*path, "from"), message, "the main broker may be of any kind"
-    if bridge.to == TARGET:
-        count = len(scenario.target)
+    targets = scenario.targets_called(bridge.to)
+    if bridge.to == TARGET or targets:
+        count = len(targets)
         if count != 1:
-            message = f"found a bridge to target and {count or 'no'} targets, needed is one"
-            yield (*path, "to"), message, "write target: mqtt://HOST:PORT"
+            message = f"found a bridge to {bridge.to} and {count or 'no'} targets, needed is one"
+            yield (*path, "to"), message, f"write {bridge.to}: mqtt://HOST:PORT"
         return
     main = brokers.get(bridge.to)
     if main is None:
-        yield (*path, "to"), *unknown("broker", bridge.to, [*brokers, TARGET])
+        given = scenario.target_sizes or [TARGET]
+        yield (*path, "to"), *unknown("broker", bridge.to, [*brokers, *given])
     elif bridge.to == bridge.from_:
         message = f"found bridges from {bridge.from_} to itself, allowed is another broker"
         yield (*path, "to"), message, None
@@ -290,20 +295,21 @@ def _check_loops(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Fin
 
 
 def _check_tls(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
-    if bridge.to == TARGET and scenario.target and scenario.target[0].websocket is not None:
-        message = "found a bridge to a target over WebSocket, allowed is one over TCP"
-        yield (*path, "to"), message, "write mqtt:// or mqtts://: mosquitto's bridges use TCP"
-    if bridge.to == TARGET and scenario.target and scenario.target[0].quic:
-        message = "found a bridge to a target over QUIC, allowed is one over TCP"
-        yield (*path, "to"), message, "write mqtt:// or mqtts://: mosquitto's bridges use TCP"
+    targets = scenario.targets_called(bridge.to)
+    for target in targets:
+        others = {"WebSocket": target.websocket is not None, "QUIC": target.quic}
+        others |= {target.can.title: not target.speaks_mqtt}
+        for noun in (noun for noun, is_so in others.items() if is_so):
+            message = f"found a bridge to a target over {noun}, allowed is one over TCP"
+            yield (*path, "to"), message, "write mqtt:// or mqtts://: mosquitto's bridges use TCP"
     if bridge.tls is None:
         return
     place = (*path, "tls")
-    if bridge.to != TARGET:
+    if bridge.to != TARGET and not targets:
         message = "found tls for a broker that the run starts, allowed is tls to target"
         yield place, message, f"set tls of {bridge.to} in topology.brokers: keys are made"
         return
-    if scenario.target and not scenario.target[0].tls:
+    if targets and not targets[0].tls:
         yield place, "found tls, and a target that is not under TLS", "write mqtts://"
     for key in NOT_OF_BRIDGES:
         if getattr(bridge.tls, key):
@@ -340,8 +346,7 @@ def _check_ids_of_two(scenario: Scenario) -> Iterator[Finding]:
 def _check_populations(scenario: Scenario) -> Iterator[Finding]:
     topology = scenario.topology
     sizes = {name: broker.count for name, broker in topology.brokers.items()}
-    if scenario.target:
-        sizes = {TARGET: len(scenario.target), **sizes}
+    sizes = {**scenario.target_sizes, **sizes}
     sizes |= {name: each.clients for name, each in scenario.publishers.items()}
     for name, population in scenario.populations.items():
         path = ("populations", name)
@@ -370,7 +375,7 @@ def check_networks(scenario: Scenario) -> Iterator[Finding]:
         if bridge.network is None:
             continue
         path = ("topology", "bridges", name, "network")
-        yield from _check_reached(path, name, scenario.topology)
+        yield from _check_reached(path, name, scenario)
         if scenario.sources is not None:
             message = "found sources and a network, which they cannot reach, allowed is one of them"
             yield ("sources",), message, "write sources: auto"
@@ -380,11 +385,12 @@ def check_networks(scenario: Scenario) -> Iterator[Finding]:
             yield from _check_fault(place, fault, scenario)
 
 
-def _check_reached(path: Path, name: str, topology: ScenarioTopology) -> Iterator[Finding]:
+def _check_reached(path: Path, name: str, scenario: Scenario) -> Iterator[Finding]:
     """The brokers at both ends: who can be reached from inside the network."""
+    topology = scenario.topology
     bridge = topology.bridges[name]
     main = topology.brokers.get(bridge.to)
-    if bridge.to == "target":
+    if bridge.to == TARGET or scenario.targets_called(bridge.to):
         hint = "leave network out, or put the delay on the way to that broker with tc there"
         message = "found a network whose link would lead to target, allowed is a broker of the run"
         yield path, message, hint
@@ -451,11 +457,13 @@ def check_services(scenario: Scenario) -> Iterator[Finding]:
 def _check_program(path: Path, program: Program, scenario: Scenario) -> Iterator[Finding]:
     """Yields texts of a program that ask for what no broker has."""
     allowed = ["folder"]
-    for group, broker in scenario.topology.brokers.items():
-        members = [f"{group}-{number}" for number in range(broker.count)]
-        keys = ("host", "port", *broker.OTHER_PORTS)
-        names = [group] if broker.count == 1 else members
-        allowed += [f"{name}.{key}" for name in names for key in keys]
+    brokers = scenario.topology.brokers.items()
+    sizes = {group: (broker.count, broker.other_ports) for group, broker in brokers}
+    sizes |= {name: (count, ()) for name, count in scenario.target_sizes.items()}
+    for group, (count, others) in sizes.items():
+        members = [f"{group}-{number}" for number in range(count)]
+        names = [group] if count == 1 else members
+        allowed += [f"{name}.{key}" for name in names for key in ("host", "port", *others)]
     yield from check_command((*path, "command"), program.command, allowed)
     for name, text in program.environment.items():
         yield from _check_words((*path, "environment", name), text, allowed)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pubstorm.contract.template import STAMP_BYTES, Template, VariableKind
 from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.amqp import BUILT_IN, AmqpClients, routed_name
+from pubstorm.scenario.amqp1 import address_name
+from pubstorm.scenario.checks.populations import check_length
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.fields import VARIABLE, payload_texts, published_topic, subject
@@ -21,6 +23,7 @@ READERS = {
     "NATS": subject,
     "Kafka": topic_of_kafka,
     "AMQP": routed_name,
+    "AMQP 1.0": address_name,
 }
 """Readers of names by the title of their protocol."""
 
@@ -81,6 +84,8 @@ def _check_to(path: Path, flow: DeclaredFlow, scenario: Scenario) -> Iterator[Fi
             yield where, f"{message}, as {receiver.can.title} has it", unfit.hint
             return
     name, arrives = scenario.names_of(flow)
+    if (most := receiver.can.text_bytes_max) is not None:
+        yield from check_length(where, Template.parse(arrives), most)
     if isinstance(receiver, AmqpClients):
         yield from _check_exchange(where, flow, receiver, scenario)
     given = {str(each) for each in Template.parse(name).variables}
@@ -128,8 +133,9 @@ def _check_place(path: Path, flow: DeclaredFlow, scenario: Scenario) -> Iterator
 def _targets(scenario: Scenario, population: Population) -> int:
     """Returns the number of targets of the clients of a population."""
     at, brokers = population.attached_to, scenario.topology.brokers
+    targets = len(scenario.targets_of(population))
     if at is None:
-        return len(scenario.target) + sum(broker.count for broker in brokers.values())
+        return targets + sum(broker.count for broker in brokers.values())
     broker = brokers.get(at.brokers)
-    count = len(scenario.target) if broker is None else broker.count
+    count = targets if broker is None else broker.count
     return at.count or max(count - at.first, 1)

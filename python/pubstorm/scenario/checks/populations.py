@@ -229,10 +229,15 @@ def _check_lengths(
         most = can.login_bytes_max if path[-1] in CREDENTIALS else can.text_bytes_max
         if most is None or ("publications" in path and "payload" in path):
             continue
-        found = Template.parse(source, table).bytes_max
-        if found > most:
-            message = f"found up to {found} bytes with the values of its variables"
-            yield (*within, *path), f"{message}, allowed are {most} bytes", None
+        yield from check_length((*within, *path), Template.parse(source, table), most)
+
+
+def check_length(path: Path, template: Template, most: int) -> Iterator[Finding]:
+    """Yields a text that has more bytes with its values than it may."""
+    found = template.bytes_max
+    if found > most:
+        message = f"found up to {found} bytes with the values of its variables"
+        yield path, f"{message}, allowed are {most} bytes", None
 
 
 def _check_ids(within: Path, population: MqttClients, template: Template) -> Iterator[Finding]:

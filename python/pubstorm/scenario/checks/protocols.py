@@ -9,6 +9,7 @@ from typing import Any
 
 from pubstorm.contract import split_member
 from pubstorm.contract.protocol import SCRAM
+from pubstorm.contract.target import TARGET
 from pubstorm.contract.template import Template
 from pubstorm.quantities import PartOf, describe, write_duration, write_rate
 from pubstorm.scenario.base import parts_in
@@ -30,7 +31,7 @@ from pubstorm.scenario.kinds import (
     StartedPublishers,
 )
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import TARGET, Population, Simulated
+from pubstorm.scenario.populations import Population, Simulated
 from pubstorm.scenario.shares import MEAN_NS_MAX, mean_stay_ns, shares_of
 
 STAMP = "pubstorm"
@@ -182,13 +183,15 @@ def check_publishers(scenario: Scenario) -> Iterator[Finding]:
 
 
 def _check_target(scenario: Scenario) -> Iterator[Finding]:
-    """Yields a target that no population connects to, since the run starts publishers."""
-    publishers = scenario.publishers
-    others = [each for name, each in scenario.populations.items() if name not in publishers]
-    at_publishers = [scenario.publisher_of(each) is not None for each in others]
-    if scenario.target and publishers and not scenario.topology.bridges and all(at_publishers):
-        message = "found a target that no population connects to, allowed is one with clients"
-        yield ("target",), message, "write at: target at its clients, or leave target out"
+    """Yields targets that no population and no bridge connects to."""
+    places = [each.attached_to for each in scenario.populations.values() if not each.is_publisher]
+    used = {bridge.to for bridge in scenario.topology.bridges.values()}
+    used |= {at.brokers for at in places if at is not None}
+    for name in scenario.target_sizes:
+        if None not in places and name not in used:
+            message = "found a target that no population connects to, allowed is one with clients"
+            path: Path = (TARGET,) if name == TARGET else (TARGET, name)
+            yield path, message, f"write at: {name} at its clients, or leave it out"
 
 
 def _check_place(path: Path, population: Population, scenario: Scenario) -> Iterator[Finding]:
@@ -427,7 +430,7 @@ def check_quic(scenario: Scenario) -> Iterator[Finding]:
             message = f"found quic with kind {broker.kind}, allowed is kind embedded"
             yield place, message, "start another broker yourself, and write target: quic://HOST"
     served = {name for name, broker in brokers.items() if broker.serves_quic}
-    served |= {TARGET} if any(target.quic for target in scenario.target) else set()
+    served |= {target.name for target in scenario.target if target.quic}
     yield from _check_migrations(scenario)
     for name, population in scenario.populations.items():
         tls, at = getattr(population, "tls", None), population.attached_to
@@ -452,15 +455,11 @@ def check_quic(scenario: Scenario) -> Iterator[Finding]:
 
 def _has_only_quic(scenario: Scenario, population: Population) -> bool:
     """Returns True for clients of MQTT all of whose targets have QUIC."""
-    groups = [*scenario.topology.brokers] + [TARGET] * bool(scenario.target)
-    own = groups if population.attached_to is None else [population.attached_to.brokers]
-    brokers = scenario.topology.brokers
-    return isinstance(population, MqttClients) and all(
-        all(target.quic for target in scenario.target)
-        if name == TARGET
-        else name in brokers and brokers[name].serves_quic
-        for name in own
-    )
+    at, brokers = population.attached_to, scenario.topology.brokers
+    own = [brokers[name] for name in brokers if at is None or at.brokers == name]
+    targets = scenario.targets_of(population)
+    has_quic = [*(each.quic for each in targets), *(each.serves_quic for each in own)]
+    return isinstance(population, MqttClients) and bool(has_quic) and all(has_quic)
 
 
 def _check_migrations(scenario: Scenario) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from pubstorm.contract import split_member
+from pubstorm.contract.target import TARGET
 from pubstorm.contract.template import RowsError
 from pubstorm.quantities import PartOf, rounded, write_duration, write_share
 from pubstorm.scenario.document import Finding, Path
@@ -297,7 +298,8 @@ def _check_victims(path: Path, scenario: Scenario, fault: Fault) -> Iterator[Fin
         if noun == "broker" and names and not scenario.topology.brokers:
             noun = "publisher"
         message, hint = unknown(noun, fault.victims, names)
-        if noun == "broker" and (fault.victims == "target" or not names):
+        is_target = fault.victims == TARGET or bool(scenario.targets_called(fault.victims))
+        if noun == "broker" and (is_target or not names):
             hint = _OWN_ONLY
         elif noun == "broker" and scenario.target:
             hint = f"{_OWN_ONLY}; leave this fault out, or run the scenario without --target"

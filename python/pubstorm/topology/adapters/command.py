@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pubstorm.host.preflight.need import Appetite
-from pubstorm.scenario.fields import WEBSOCKET_PORT, asked_for, filled
+from pubstorm.scenario.fields import AMQP1_PORT, WEBSOCKET_PORT, asked_for, filled
 from pubstorm.topology.broker import BrokerProcess
 
 HAND_OVER_S = 1.0
@@ -52,8 +52,11 @@ class CommandBroker(BrokerProcess):
         machine = self.place.machine
         self.port = self.observer_port = self.place.port or await machine.free_port()
         texts = (*self.place.command, *self.place.files.values(), *self.place.variables.values())
-        if any(WEBSOCKET_PORT in asked_for(text) for text in texts):
+        asked = {each for text in texts for each in asked_for(text)}
+        if WEBSOCKET_PORT in asked:
             self.websocket_port = await machine.free_port(self.host)
+        if AMQP1_PORT in asked:
+            self.other_ports["amqp1"] = await machine.free_port(self.host)
         for name, text in self.place.files.items():
             self.write(name, filled(text, self._values))
         return self._filled(self.place.command)
@@ -87,4 +90,5 @@ class CommandBroker(BrokerProcess):
             "folder": str(self.folder.absolute()),
             "brokers": os.environ.get(BROKERS) or str(Path.home() / ".cache/pubstorm/brokers"),
             WEBSOCKET_PORT: str(self.websocket_port),
+            AMQP1_PORT: str(self.other_ports.get("amqp1", 0)),
         }

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from pubstorm.errors import TopologyError
 from pubstorm.host.preflight.need import Appetite
-from pubstorm.scenario.topology import WEBSOCKET_PATH, Federation
+from pubstorm.scenario.topology import AMQP1_PLUGIN, WEBSOCKET_PATH, Federation
 from pubstorm.topology.broker import BrokerProcess, Cluster, Place
 
 MAIN = "/"
@@ -152,6 +152,8 @@ class RabbitmqBroker(BrokerProcess):
             self._metrics_port = await self._free_port()
             ours |= {"prometheus.tcp.ip": self.host, "prometheus.tcp.port": self._metrics_port}
         self.other_ports["amqp"] = await self._free_port()
+        if AMQP1_PLUGIN in self.place.plugins:
+            self.other_ports["amqp1"] = self.other_ports["amqp"]
         ours["listeners.tcp.pubstorm"] = f"{self.host}:{self.other_ports['amqp']}"
         self.write("rabbitmq.conf", configuration(self.place.settings, ours))
         self.write("enabled_plugins", f"[{','.join(plugins_of(self.place))}].\n")

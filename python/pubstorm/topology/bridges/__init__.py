@@ -34,8 +34,6 @@ from pubstorm.topology.credentials import RunKeys
 from pubstorm.topology.observer import Login, ObserverError
 
 NOWHERE = Target(host="", port=0)
-TARGET = "target"
-"""Name of a main broker that the run does not start."""
 LISTENING_S = 5.0
 """Longest wait until the main broker accepts the observer."""
 POLL_S = 0.1
@@ -105,7 +103,8 @@ class Bridges:
         """The links of bridges that are cut or delayed."""
         self.links_at = LOOPBACK
         """Address of the links, which all small brokers reach."""
-        self._targets = tuple(targets)
+        self.given = {target.name: target for target in reversed(targets)}
+        """Main brokers that the run does not start, by name."""
         self._opened_s = 0.0
         self._were_up = False
         brokers = spec.brokers
@@ -136,7 +135,7 @@ class Bridges:
                 await self._open_links(bridges)
             bridges.main_host = (inside or {}).get(bridges.name, bridges.main.host)
             host, port = (observers or {}).get(to, ports.get(to, (bridges.main.host, 0)))
-            if to == TARGET:
+            if to in self.given:
                 bridges.psk_keys = _psk_keys(bridges.spec.tls)
                 self._listen(bridges, bridges.main)
             else:
@@ -186,7 +185,7 @@ class Bridges:
             more = ", ..." if len(numbers) > NAMED_MAX else ""
             verb = "is" if len(numbers) == 1 else "are"
             of = f"{len(numbers)} of {bridges.count} bridges {bridges.name} {verb} not up"
-            is_unknown = bridges.spec.to == TARGET and not bridges.up
+            is_unknown = bridges.spec.to in self.given and not bridges.up
             yield f"{of}: {named}{more}{UNKNOWN_HINT if is_unknown else ''}"
 
     def states(self) -> list[BridgeStates]:
@@ -218,7 +217,7 @@ class Bridges:
         return [
             BridgesOutside(bridges.name, bridges.spec, bridges.count, bridges.main)
             for bridges in self._bridges.values()
-            if bridges.spec.to == TARGET and bridges.main is not NOWHERE
+            if bridges.spec.to in self.given and bridges.main is not NOWHERE
         ]
 
     async def _open_links(self, bridges: _Bridges) -> None:
@@ -230,8 +229,8 @@ class Bridges:
         )
 
     def _main(self, to: str, ports: Mapping[str, tuple[str, int]]) -> Target:
-        if to == TARGET and self._targets:
-            return self._targets[0]
+        if to in self.given:
+            return self.given[to]
         host, port = ports[to]
         return Target(host=host, port=port)
 
@@ -267,7 +266,7 @@ class Bridges:
 
     def _observer(self, bridges: _Bridges) -> Login:
         """On a broker of the run, its observer; elsewhere, what the first bridge is."""
-        if bridges.spec.to != TARGET:
+        if bridges.spec.to not in self.given:
             return self._keys.observer(bridges.spec.to) or Login()
         username, password = self._keys.bridge_login(bridges.name, 0)
         outside = BridgesOutside(bridges.name, bridges.spec, bridges.count, bridges.main)
@@ -290,7 +289,7 @@ class Bridges:
 
     def _tls(self, bridges: _Bridges, number: int) -> Words:
         spec = bridges.spec
-        if spec.to != TARGET:
+        if spec.to not in self.given:
             return self._keys.bridge_tls(bridges.name, number)
         if not bridges.main.tls:
             return {}

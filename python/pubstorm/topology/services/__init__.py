@@ -12,6 +12,7 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from pubstorm.contract.plan import Plan
+from pubstorm.contract.target import Target
 from pubstorm.errors import PubstormError, TopologyError
 from pubstorm.host.sockets import LOOPBACK
 from pubstorm.result import ServiceResult
@@ -62,15 +63,19 @@ class RedisService(ServerProcess):
         return Redis(url=self.url)
 
 
-def _addresses(brokers: Sequence[BrokerProcess]) -> Iterator[tuple[str, str]]:
-    """Yields hosts and ports of brokers by name; one that is alone has the name of the scenario."""
-    groups = Counter(broker.place.group for broker in brokers)
-    for broker in brokers:
-        names = [broker.name, *([broker.place.group] if groups[broker.place.group] == 1 else [])]
-        for name in names:
-            yield f"{name}.host", broker.host
-            yield f"{name}.port", str(broker.port)
-            yield from ((f"{name}.{key}", str(port)) for key, port in broker.other_ports.items())
+def _addresses(
+    brokers: Sequence[BrokerProcess], targets: Sequence[Target]
+) -> Iterator[tuple[str, str]]:
+    """Yields hosts and ports of brokers and targets by name; one that is alone has the name of the
+    scenario."""
+    places = [(b.place.group, b.host, {"port": b.port, **b.other_ports}) for b in brokers]
+    places += [(target.name, target.host, {"port": target.port}) for target in targets]
+    groups, numbers = Counter(group for group, _, _ in places), Counter[str]()
+    for group, host, ports in places:
+        for name in [f"{group}-{numbers[group]}", *([group] if groups[group] == 1 else [])]:
+            yield f"{name}.host", host
+            yield from ((f"{name}.{key}", str(port)) for key, port in ports.items())
+        numbers[group] += 1
 
 
 def configuration(settings: Mapping[str, object], ours: Mapping[str, object]) -> str:
@@ -159,10 +164,13 @@ class Services:
         for name, accounts in (self._accounts or {}).items():
             await self._seed(name, accounts, notify)
 
-    async def start_programs(self, brokers: Sequence[BrokerProcess]) -> None:
-        """Returns when every program that uses brokers is ready; raises TopologyError."""
+    async def start_programs(
+        self, brokers: Sequence[BrokerProcess], targets: Sequence[Target] = ()
+    ) -> None:
+        """Returns when every program that uses brokers or targets is ready; raises
+        TopologyError."""
         for program in self._programs:
-            program.addresses = dict(_addresses(brokers))
+            program.addresses = dict(_addresses(brokers, targets))
             await program.start()
 
     def url(self, name: str) -> str:

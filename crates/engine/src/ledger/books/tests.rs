@@ -123,6 +123,30 @@ fn messages_from_before_the_return_of_their_receiver_are_queued_ones() {
     }
 }
 
+#[test]
+fn a_message_of_a_flow_counts_under_the_name_that_the_flow_gives_it() {
+    let mut context = context("#");
+    let plan = &mut context.setup.plan;
+    plan.targets = vec![plans::target(1), plans::target(2)];
+    plan.populations[1].at.first = 1;
+    let to = plans::template("x/{n}");
+    plan.flows = vec![plan::PlannedFlow { population: 0, publication: 0, to, at: 1 }];
+    let setup = Setup::new(context.setup.plan.clone(), Shard::WHOLE, 0).unwrap();
+    let receiver = Receiver { watched: setup.populations[1].watched, ..RECEIVER };
+    context = Context::new(setup, Host::machine().unwrap().0);
+    for (sequence, topic) in (0..).zip(["x/0", "x/1", "t/0", "y", "x/0"]) {
+        let rest = Rest { topic, ..Rest::default() };
+        let payload = payload(&context, 0, sequence, 0);
+        let (mut books, ..) = Books::new(&mut context, receiver, u64::MAX);
+        books.take(&Received { payload: &payload, marks: 0, beside: &rest });
+        books.finish();
+    }
+    let (flows, populations, _) = counts(&mut context);
+    assert_eq!(flows[0].counters.received_total, 2);
+    let counters = &populations[1].counters;
+    assert_eq!((counters.unstamped_total, counters.foreign_total), (1, 2));
+}
+
 /// Two clients that send requests, and whose filter has the answers too.
 fn requesters() -> Context {
     let mut clients = plans::speaking(plan::MqttVersion::V5, "requesters", 2);

@@ -9,8 +9,8 @@ use plan::{
     QueueType, Reason, Subscription, Template,
 };
 
-use super::{AmqpSetup, exchange_and_key, texts};
-use crate::seam::cause::Cause;
+use super::{AmqpSetup, exchange_and_key};
+use crate::seam::cause::Broken;
 use crate::seam::protocol::{Asked, At, Event, Polled};
 use crate::seam::token::Token;
 
@@ -24,12 +24,12 @@ pub fn options<'a>(at: &At<'a, AmqpSetup>) -> Option<&'a Amqp> {
 }
 
 /// Appends the login, if the server has its mechanism.
-pub fn log_in<'b>(
+pub fn log_in(
     session: &mut AmqpSession<Token>,
     at: &At<'_, AmqpSetup>,
-    mechanisms: &'b str,
+    mechanisms: &str,
     out: &mut Vec<u8>,
-) -> Event<'b> {
+) -> Event<'static> {
     let Some(options) = options(at) else { return Event::Handled };
     let text = |template: &Option<Template>| {
         template.as_ref().map_or_else(|| GUEST.to_owned(), |own| own.text(at.n, 0))
@@ -42,8 +42,8 @@ pub fn log_in<'b>(
         AmqpMechanism::External => ("EXTERNAL", String::new()),
     };
     if !mechanisms.split(' ').any(|offered| offered == mechanism) {
-        let reason = Reason::ConnectRejected;
-        return Event::Refused(Cause { reason, texts: texts(mechanisms) });
+        let text = format!("the peer offers the logins {mechanisms}, needed is {mechanism}");
+        return Event::Broken(Broken { reason: Reason::ConnectRejected, text });
     }
     let name = options.connection_name.text(at.n, 0);
     let (mechanism, response) = (mechanism.as_bytes(), response.as_bytes());
@@ -95,7 +95,9 @@ pub fn prepare(
         }
         let mut prefetch = 0;
         for (index, (queue, subscription)) in queues {
-            bind(at.n, queue, subscription, |method| request(channel, method));
+            if !queue.exists {
+                bind(at.n, queue, subscription, |method| request(channel, method));
+            }
             let is_limited = queue.acknowledge != Acknowledge::None && queue.prefetch != prefetch;
             if is_limited {
                 prefetch = queue.prefetch;

@@ -36,6 +36,7 @@ fn queue(name: &str, acknowledge: Acknowledge) -> PlannedQueue {
     PlannedQueue {
         name: plans::template(name),
         kind: plan::QueueType::Classic,
+        exists: false,
         durable: false,
         exclusive: true,
         auto_delete: false,
@@ -206,6 +207,13 @@ impl Client {
         };
         self.poll(Request::Publish(&outgoing, Token::new(0, 0, 1, SentAt::plain(1))))
     }
+}
+
+#[test]
+fn a_queue_that_exists_is_consumed_and_not_declared() {
+    let existing = PlannedQueue { exists: true, ..queue("q", Acknowledge::Each) };
+    let requests = Client::new(population(vec![existing], Vec::new())).connect();
+    assert_eq!(methods(&requests), ["channel.open", "basic.consume"]);
 }
 
 #[test]

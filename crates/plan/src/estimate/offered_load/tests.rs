@@ -70,7 +70,7 @@ fn deliveries_are_rate_times_clients_times_receivers() {
         ("a/{1..5}", "a/{1..5}", 100.0),
         ("+/a", "$SYS/a", 0.0),
         ("$share/g/a/+", "a/{n}", 1.0),
-        ("$share/g{n%2}/a/+", "a/{n}", 1.0),
+        ("$share/g{n%2}/a/+", "a/{n}", 2.0),
     ] {
         let load = load_of(100, filter, topic);
         let [flow] = load.stages[1].phases[0].flows.as_slice() else { panic!("{load:?}") };

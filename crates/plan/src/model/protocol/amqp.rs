@@ -109,6 +109,9 @@ pub struct PlannedQueue {
     /// Storage of the messages.
     #[serde(default, rename = "type")]
     pub kind: QueueType,
+    /// `true` if the queue exists already: the client neither declares nor binds the queue.
+    #[serde(default)]
+    pub exists: bool,
     /// `true` if the queue outlasts the broker's process.
     #[serde(default)]
     pub durable: bool,

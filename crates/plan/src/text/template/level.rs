@@ -36,6 +36,14 @@ impl Template {
     }
 }
 
+impl Level {
+    /// Its variable; `None` if its text is fixed, or if it is a wildcard.
+    pub const fn variable(&self) -> Option<&Variable> {
+        let Self::Variable { variable, .. } = self else { return None };
+        Some(variable)
+    }
+}
+
 impl Levels {
     pub fn new(grammar: &'static Grammar, parts: &[Part]) -> Result<Self, TemplateError> {
         if let Some((choice, option)) = split_choice(parts, grammar.separator) {

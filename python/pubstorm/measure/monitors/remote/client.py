@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from pubstorm.contract import Source
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.measure.monitors.process import PidNow
-from pubstorm.measure.monitors.profiling import SCRIPT_TIMEOUT_S, PerfError, StackProfile
+from pubstorm.measure.monitors.profiling import PERF_TIMEOUT_S, PerfError, StackProfile
 from pubstorm.measure.monitors.remote import (
     HOST_PAGE,
     PROCESS_PAGE,
@@ -35,7 +35,7 @@ from pubstorm.scenario.monitors import Process, Remote
 
 DEADLINE_S = 5.0
 """Longest time for a connection, and for each part of an answer."""
-PROFILE_END_S = SCRIPT_TIMEOUT_S + 15.0
+PROFILE_END_S = PERF_TIMEOUT_S + 15.0
 """Longest time for a profile to come after its end."""
 END_OF_BODY = b"0\r\n\r\n"
 """Last chunk of a body."""

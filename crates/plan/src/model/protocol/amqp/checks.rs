@@ -39,6 +39,11 @@ pub fn check(options: &Amqp, population: &Population, path: &str) -> Result<(), 
         require(is_unique, &format!("{at}.name"), || {
             format!("found '{}' again, allowed is one subscription a queue", queue.name.source())
         })?;
+        require(
+            !(queue.exists && queue.name.source().is_empty()),
+            &format!("{at}.exists"),
+            || "found a queue that exists without its name, needed are both".into(),
+        )?;
         check_owner((options, queue), population, subscription, &at)?;
         let at = format!("{path}.subscriptions[{q}].filter");
         check_name(options, &subscription.filter, &at)?;
@@ -162,14 +167,14 @@ fn check_binding(
     require(rests <= RESTS_MAX, path, || {
         format!("found {rests} times #, allowed are up to {RESTS_MAX}")
     })?;
-    let is_common = |level: &Level| match level {
-        Level::Variable { variable, .. } => variable.variants().is_some(),
-        Level::Any | Level::Rest | Level::Exact(_) => true,
+    let name = grouped.as_ref().and_then(|(name, _)| name.variable());
+    let is_common = |level: &Level| {
+        level.variable().is_none_or(|own| own.variants().is_some() || Some(own) == name)
     };
     let fits = grouped.is_none() || front[1..].iter().chain(words).all(is_common);
     require(fits, path, || {
         let found = filter.source();
-        format!("found '{found}', allowed for a shared queue is the same key for all clients")
+        format!("found '{found}', allowed is one key for all clients of a shared queue")
     })?;
     let Some(Level::Exact(exchange)) = front.get(1) else { return Ok(()) };
     let is_wild = words.iter().any(|word| matches!(word, Level::Any | Level::Rest));

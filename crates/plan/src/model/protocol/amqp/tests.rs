@@ -89,7 +89,7 @@ fn options_have_defaults_and_unknown_ones_are_errors() {
 
 #[test]
 fn a_filter_has_an_exchange_a_key_and_a_queue() {
-    let cases: [(u32, &str, &str, bool); 30] = [
+    let cases: [(u32, &str, &str, bool); 34] = [
         (9, "q-{n}", "/e/a.b", true),
         (9, "", "/e/a.b", true),
         (9, "q", "/e/a.b", false),
@@ -111,6 +111,10 @@ fn a_filter_has_an_exchange_a_key_and_a_queue() {
         (9, "q", "$share/r//e/a.#", false),
         (9, "", "$share///e/a.#", false),
         (9, "q-{n%3}", "$share/q-{n%3}//e/a", true),
+        (9, "q-{n%3}", "$share/q-{n%3}//e/a.{n%3}", true),
+        (9, "q-{n%3}", "$share/q-{n%3}//e/a.{n%2}", false),
+        (9, "q-{n%3}{n%2}", "$share/q-{n%3}{n%2}//e/a.{n%3}", false),
+        (9, "q-{n%3}", "$share/q-{n%3}///q-{n%3}", true),
         (9, "q-{n}", "//q-{n}", true),
         (9, "q-{n}", "//q", false),
         (9, "", "//", true),

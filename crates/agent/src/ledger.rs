@@ -56,6 +56,8 @@ pub enum Delivery {
 pub struct Ledger {
     windows: Windows,
     gaps: Gaps,
+    /// Apart, because members that the ledger does not see leave gaps for good.
+    group_gaps: Gaps,
 }
 
 /// The windows of all pairs. The parts fill evenly, so all would grow at once: they grow one after
@@ -132,6 +134,17 @@ impl Ledger {
             return self.note_copy(key, sequence, ways).unwrap_or((noted, ways.expected));
         }
         (if ways.every { noted } else { noted.without_gaps() }, ways.expected)
+    }
+
+    /// Notes the delivery of place `sequence` of a stream to any member of a group. Members are
+    /// behind each other, so many places come late.
+    pub fn note_group(&mut self, group: u32, stream: StreamId, sequence: u32) -> Delivery {
+        let Some(window) = self.follow(group, stream, sequence) else {
+            return Delivery::Unfollowed;
+        };
+        let noted = window.note(sequence);
+        let known = window.covers(sequence);
+        self.group_gaps.settle((stream.key(), group), sequence, noted, known)
     }
 
     /// The window of a stream at a receiver, to note several deliveries in it, of which the first

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pubstorm.contract import U16, U16_MAX, U32_MAX, Frozen, PositiveU62, Template
-from pubstorm.contract.queue_limits import DROPPING, QueueLimits
+from pubstorm.contract.queue_limits import DROPPING, ONE_TAKER, QueueLimits
 from pubstorm.quantities import SECOND_NS
 
 
@@ -94,7 +94,10 @@ class AmqpQueue(Frozen):
             return QueueLimits(arguments=arguments)
         if isinstance(how, AmqpLate):
             takes_per_s = self.prefetch * SECOND_NS / how.delay_ns
-            return QueueLimits(takes_per_s=takes_per_s, arguments=arguments)
+            has_one = any(each.name == ONE_TAKER and each.value is True for each in self.arguments)
+            # A name with a variable may name several queues, each with a consumer that takes.
+            takers = 1 if has_one and self.name and "{" not in self.name else None
+            return QueueLimits(takes_per_s=takes_per_s, takers=takers, arguments=arguments)
         takes_most = self.prefetch if how.kind == "never" else None
         return QueueLimits(takes_most=takes_most, arguments=arguments)
 

@@ -274,6 +274,25 @@ def test_no_message_names_a_password(option: str, capsys: pytest.CaptureFixture[
     assert "hidden" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("tool", "line", "place"),
+    [
+        ("emqtt-bench", "emqtt_bench conn -p 0", "target"),
+        ("mqttx", "mqttx pub -t a/# -m x", "populations.pub.publications.0.topic"),
+        ("mosquitto", "mosquitto_sub -t a/#/b", "populations.sub.subscriptions.0.topic"),
+    ],
+)
+def test_a_value_that_no_scenario_may_have_is_named_by_its_line(
+    tool: str, line: str, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["import", tool, line]) == 2
+    out, err = capsys.readouterr()
+    number = int(err.removeprefix("error: stdout:").partition(":")[0])
+    key = place.rpartition(".")[2]
+    assert f"{key}: " in out.splitlines()[number - 1]
+    assert f": {place}: found " in err
+
+
 def test_the_command_line_is_one_word_or_several() -> None:
     runner = CliRunner()
     one = runner.invoke(import_, ["emqtt-bench", "emqtt_bench pub -t a/%i -q 1"])

@@ -14,7 +14,7 @@ from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.protocol import HistogramPayload, OpenPace, SizeBin
 from pubstorm.contract.template import STAMP_BYTES
 from pubstorm.fleet.agents.frame import NEVER_NS, STAMP, AgentShard, ShardArguments
-from pubstorm.fleet.agents.receivers import Places
+from pubstorm.fleet.agents.receivers import Places, Room
 from pubstorm.fleet.zmq_agent.publisher import Messages, Pacer, Tempo
 from tests.system.publishers.conftest import feed, plan, publication
 
@@ -82,18 +82,35 @@ def test_a_pause_goes_on_where_it_began() -> None:
         ([0, 1, 2], ["first", "first", "first"]),
         ([0, 0, 1, 0], ["first", "duplicate", "first", "duplicate"]),
         ([0, 3, 1, 1], ["first", "first", "reordered", "duplicate"]),
-        ([0, 128, 0, 129, 1], ["first", "first", "stale", "first", "stale"]),
+        (
+            [0, 128, 0, 129, 1, 1],
+            ["first", "first", "duplicate", "first", "reordered", "duplicate"],
+        ),
+        ([9, 500, 8, 300, 300], ["first", "first", "stale", "reordered", "duplicate"]),
         ([2**32 - 1, 0, 2**32 - 1], ["first", "first", "duplicate"]),
     ],
 )
 def test_each_kind_of_delivery_is_distinguished(places: list[int], found: list[str]) -> None:
-    had = Places(places[0])
+    had = Places(places[0], Room())
     assert [had.note(place)[0] for place in places] == found
 
 
 def test_places_passed_over_are_missing_until_they_come() -> None:
-    had = Places(0)
+    had = Places(0, Room())
     assert [had.note(place)[1] for place in (0, 5, 3, 2)] == [0, 4, -1, -1]
+
+
+def test_places_beyond_the_room_of_an_agent_are_too_late_to_check() -> None:
+    room = Room(left=199)
+    had, other = Places(0, room), Places(0, room)
+    assert [had.note(place)[0] for place in (0, 201, 1)] == ["first", "first", "stale"]
+    assert [other.note(place)[0] for place in (0, 100, 1, 129, 0)] == [
+        "first",
+        "first",
+        "reordered",
+        "first",
+        "stale",
+    ]
 
 
 def test_every_round_of_a_shuffled_topic_has_each_value_once() -> None:

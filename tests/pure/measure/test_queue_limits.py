@@ -50,6 +50,10 @@ def test_what_consumers_do_not_take_on_purpose_is_no_collapse(
         ("prefetch: 50, acknowledge: never", QueueLimits(takes_most=50)),
         ("prefetch: 50, acknowledge: {after: 2s}", QueueLimits(takes_per_s=25)),
         (
+            "prefetch: 50, acknowledge: {after: 2s}, arguments: {x-single-active-consumer: true}",
+            QueueLimits(takes_per_s=25, takers=1),
+        ),
+        (
             "arguments: {x-max-length: 5, x-max-priority: 3, x-overflow: reject-publish}",
             QueueLimits(arguments={"x-max-length": 5}),
         ),

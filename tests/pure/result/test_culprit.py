@@ -23,6 +23,7 @@ SMALL_WINDOW = {
 }
 UNREADY = {"connect_failed_total": 1271, "ready_max": 60, "outcomes": {"connect_reset": 1271}}
 SLOW = {"read_rate_per_s": 50.0, "rates": {"received_per_s": 50}}
+LATE = {"clients": 3, "ready_max": 3, "rates": {"received_per_s": 50}}
 DROPS = {"main-0": {"$SYS/messages/dropped": [0, 500]}}
 BEHIND = {
     "name": "publish",
@@ -254,6 +255,14 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str]] = {
         "broker",
     ),
     "subscribers that read slowly on purpose": ({"flow": LOST, "backend": SLOW}, "scenario"),
+    "consumers of which one at a time takes messages, and acknowledges late": (
+        {"flow": LOST, "backend": {**LATE, "queue_limits": {"takes_per_s": 50.0, "takers": 1}}},
+        "scenario",
+    ),
+    "consumers that take less than their late acknowledgements allow": (
+        {"flow": LOST, "backend": {**LATE, "queue_limits": {"takes_per_s": 50.0}}},
+        "broker",
+    ),
     "subscribers that read slowly on purpose, and drops of the broker": (
         {"flow": LOST, "backend": SLOW, "brokers": [MAIN], "monitors": {**BUSY, **DROPS}},
         "scenario",

@@ -49,6 +49,15 @@ fn late_deliveries_behind_the_window_are_distinguished_from_duplicates() {
 }
 
 #[test]
+fn members_of_a_group_may_be_far_behind_each_other() {
+    let mut ledger = Ledger::default();
+    let notes = [0, 300, 1, 301, 1, 2, 0, 300].map(|s| ledger.note_group(9, STREAM, s));
+    let (next, filled) = (First { passed_over: 0 }, Reordered { filled: true });
+    let gap = First { passed_over: 299 };
+    assert_eq!(notes, [next, gap, filled, next, Duplicate, filled, Duplicate, Duplicate]);
+}
+
+#[test]
 fn a_later_incarnation_begins_its_streams_anew() {
     let (next, early) = (First { passed_over: 0 }, Reordered { filled: false });
     assert_eq!(

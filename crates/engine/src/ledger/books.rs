@@ -140,7 +140,7 @@ impl<'c> Books<'c> {
             let window = ledger.follow(index, stream, sequence);
             let delivery = window.map_or(Delivery::Unfollowed, |window| window.note(sequence));
             let expected = Expected::Client;
-            return Noted { delivery, expected, copy_is_new: None, group_had_it: None };
+            return Noted { delivery, expected, copy_is_new: None, in_group: None };
         }
         let ways = || {
             if expectations.is_simple(to) {
@@ -167,15 +167,14 @@ impl<'c> Books<'c> {
             let numbers = (0..copies).filter_map(|place| own.copy_of(identifier, place));
             copy_is_new = numbers.map(is_new).find(|is_new| *is_new).or(copy_is_new);
         }
-        let group_had_it = match expected {
+        let in_group = match expected {
             Expected::Group { group, .. } if delivery != Delivery::Duplicate => {
                 let member = setup.group_at(usize::from(group), setup.target(to, client));
-                let window = ledger.follow(member, stream, sequence);
-                Some(window.is_some_and(|w| w.note(sequence) == Delivery::Duplicate))
+                Some(ledger.note_group(member, stream, sequence))
             }
             _ => None,
         };
-        Noted { delivery, expected, copy_is_new, group_had_it }
+        Noted { delivery, expected, copy_is_new, in_group }
     }
 
     #[inline]

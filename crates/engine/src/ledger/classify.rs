@@ -17,8 +17,8 @@ pub struct Noted {
     /// `true` if its copy, by subscription identifier, is the first of the message; `None` for
     /// receivers whose copies are not distinguished.
     pub copy_is_new: Option<bool>,
-    /// `true` if its shared group has received the message before; `None` outside of groups.
-    pub group_had_it: Option<bool>,
+    /// Its class among the deliveries to all members of its shared group; `None` outside of groups.
+    pub in_group: Option<Delivery>,
 }
 
 /// A delivery as the expectations see it.
@@ -75,8 +75,20 @@ impl Noted {
         delivery: Delivery::First { passed_over: 0 },
         expected: Expected::Client,
         copy_is_new: None,
-        group_had_it: None,
+        in_group: None,
     };
+
+    /// The class of a delivery to a member of a group: the group knows if another member has
+    /// received the message, however late, and the member its own order.
+    fn of_member(&self) -> Delivery {
+        match (self.delivery, self.in_group) {
+            (_, Some(Delivery::Duplicate)) => Delivery::Duplicate,
+            (Delivery::Stale, Some(Delivery::First { .. } | Delivery::Reordered { .. })) => {
+                Delivery::Reordered { filled: false }
+            }
+            (delivery, _) => delivery,
+        }
+    }
 }
 
 impl Effects {
@@ -104,8 +116,7 @@ pub fn classify(noted: &Noted, facts: &Facts) -> Effects {
     match noted.expected {
         Expected::Group { population, .. } => {
             let expecting = usize::from(population);
-            let had_it = noted.group_had_it == Some(true);
-            let delivery = if had_it { Delivery::Duplicate } else { noted.delivery };
+            let delivery = noted.of_member();
             let is_own = expecting == facts.to;
             let effects = in_stream(delivery, is_own && facts.counts_loss);
             let less = effects.received && !is_own && facts.group_counts_loss;

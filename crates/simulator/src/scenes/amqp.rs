@@ -164,6 +164,25 @@ fn members_share_a_queue() {
 }
 
 #[test]
+fn members_of_a_queue_receive_what_they_refused_however_late() {
+    let late = Acknowledge::Late { delay_ns: 400 * MS };
+    let workers = with(readers(3, &["$share/jobs//e/a"]), |options| {
+        options.queues = vec![queue("jobs", late)];
+        options.queues[0].exclusive = false;
+        options.queues[0].refused = 0.5;
+    });
+    let fast = Population {
+        publications: vec![publication("/e/a", 1, MS)],
+        ..clients("publisher", 1, &[], Acknowledge::Each)
+    };
+    let totals = totals(vec![fast, workers], AmqpScript::plain());
+    let flow = totals.flow(0, 1);
+    assert_eq!((flow.received_total, flow.stale_total), (flow.expected_total, 0));
+    assert_eq!(flow.duplicate_total, 0);
+    assert!(totals.counters[1].redelivered_total > 100);
+}
+
+#[test]
 fn a_broker_confirms_or_refuses_messages() {
     for (conduct, acked, rejected) in [(AmqpConduct::Plain, 10, 0), (AmqpConduct::Nacks, 5, 5)] {
         let totals = totals(vec![publisher("/e/a", 1)], AmqpScript::always(conduct));

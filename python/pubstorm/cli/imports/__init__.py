@@ -21,6 +21,7 @@ from pubstorm.cli.imports.scenario import ImportedScenario
 from pubstorm.cli.imports.words import command_lines
 from pubstorm.errors import UsageError
 from pubstorm.output import data_code, say
+from pubstorm.scenario.load import parse_scenario
 
 COMMANDS: dict[str, Callable[[Sequence[str]], ImportedScenario]] = {
     "emqtt-bench": emqtt_bench.read,
@@ -53,9 +54,12 @@ def import_(tool: str, words: tuple[str, ...]) -> int:
 
     Or TOOL is jmeter or hivemq-swarm, with a test plan (.jmx) or a scenario (.xml).
 
-    Options and parts without an equal become comments, unknown options are errors.
+    Options and parts without an equal become comments, unknown options are errors. So are values
+    that a scenario must not have: the scenario is printed, and each error names its line.
     """
-    say("\n".join(imported(tool, words).lines()))
+    text = "\n".join(imported(tool, words).lines())
+    say(text)
+    parse_scenario(text, "stdout", lenient=True)
     return data_code()
 
 

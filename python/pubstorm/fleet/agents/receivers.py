@@ -48,31 +48,59 @@ HALF = U32_END // 2
 Delivery = Literal["first", "reordered", "duplicate", "stale"]
 
 
+@dataclass
+class Room:
+    """Room of an agent for places that its streams passed over and that have not come."""
+
+    left: int = 1 << 18
+    """Places of some 80 bytes each."""
+    was_short: bool = False
+
+
 class Places:
-    """The places of one stream that one receiver has had: a window over the last 128, by the rules
-    of `crates/agent/src/ledger.rs`."""
+    """The places of one stream that one receiver has had: a window over the last 128, and those
+    passed over before, by the rules of `crates/agent/src/ledger.rs`."""
 
-    __slots__ = ("_first", "_next", "_seen")
+    __slots__ = ("_first", "_next", "_passed", "_room", "_seen")
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, room: Room) -> None:
         self._first = first
         self._next = first
         self._seen = 0
+        self._passed = set[int]()
+        self._room = room
 
     def note(self, place: int) -> tuple[Delivery, int]:
         """The kind of a delivery, and the growth of the number of missing places."""
         ahead = (place - self._next) % U32_END
         if ahead < HALF:
+            if ahead:
+                self._pass_over(ahead)
             self._seen = (self._seen << ahead + 1) & MASK | 1 if ahead < WINDOW else 1
             self._next = (place + 1) % U32_END
             return "first", ahead
         age = (self._next - place - 1) % U32_END
-        if age >= WINDOW:
-            return "stale", 0
-        if self._seen >> age & 1:
+        is_covered = (place - self._first) % U32_END < HALF
+        if age < WINDOW and self._seen >> age & 1:
             return "duplicate", 0
-        self._seen |= 1 << age
-        return "reordered", -1 if (place - self._first) % U32_END < HALF else 0
+        if self._fill(place) or age < WINDOW:
+            self._seen |= 1 << age if age < WINDOW else 0
+            return "reordered", -1 if is_covered else 0
+        return "duplicate" if is_covered and not self._room.was_short else "stale", 0
+
+    def _pass_over(self, ahead: int) -> None:
+        if ahead > self._room.left:
+            self._room.was_short = True
+            return
+        self._room.left -= ahead
+        self._passed.update((self._next + n) % U32_END for n in range(ahead))
+
+    def _fill(self, place: int) -> bool:
+        if place not in self._passed:
+            return False
+        self._passed.remove(place)
+        self._room.left += 1
+        return True
 
 
 @dataclass(eq=False)
@@ -101,6 +129,7 @@ class Receivers(ABC, Generic[OneReceiver]):
         self._part, self._tally = part, tally
         self._own = part.place.population
         self._clients: dict[int, OneReceiver] = {}
+        self._room = Room()
         self._starts: deque[tuple[int, int]] = deque()
         """Clients that will connect, each with its instant."""
         self._changes = list[ApplyChange]()
@@ -356,7 +385,7 @@ class Receivers(ABC, Generic[OneReceiver]):
     ) -> None:
         places = client.streams.get(key)
         if places is None:
-            places = client.streams[key] = Places(sequence)
+            places = client.streams[key] = Places(sequence, self._room)
             self._tally.ledger_pairs += 1
         delivery, passed_over = places.note(sequence)
         source, expecting = flow

@@ -154,11 +154,12 @@ class _Stage:
         limits: QueueLimits | None = getattr(planned.protocol, "queue_limits", None)
         if planned.read_rate_per_s is not None or (limits and limits.takes_most is not None):
             return True
-        if limits is None or limits.takes_per_s is None:
+        taken_per_s = limits.taken_per_s(planned.clients) if limits else None
+        if taken_per_s is None:
             return False
         into = self._run.ledger.into({population}, [self._span.index]).values()
         lasted_s = (self._end_ns - self._span.from_ns) / SECOND_NS
-        takes_per_s = planned.clients * len(planned.subscriptions) * limits.takes_per_s
+        takes_per_s = len(planned.subscriptions) * taken_per_s
         return sum(flow.counters.expected_total for flow in into) > lasted_s * takes_per_s
 
     def phases(self) -> Iterator[Phase]:

@@ -218,8 +218,9 @@ def on_purpose(measured: Measured, flow: FlowResult) -> tuple[str, EvidenceKind]
     """Returns why deliveries of a flow stay away by the scenario, in words for the end of a
     sentence, and the kind of evidence; None if no setting of it explains that."""
     receiver = measured.populations[flow.to]
-    if _takes_all(measured, receiver, receiver.read_rate_per_s):
-        rate = rate_text(receiver.read_rate_per_s or 0.0)
+    ready, rate_per_s = receiver.ready_max, receiver.read_rate_per_s
+    if rate_per_s is not None and _takes_all(measured, receiver, ready * rate_per_s):
+        rate = rate_text(rate_per_s)
         words = f"; {flow.to} reads slowly on purpose: {rate} a second at most"
         return words, EvidenceKind.SLOW_READERS
     limits = receiver.queue_limits
@@ -228,7 +229,7 @@ def on_purpose(measured: Measured, flow: FlowResult) -> tuple[str, EvidenceKind]
     words = ""
     if limits.takes_most is not None and receiver.received_total >= limits.takes_most:
         words = f"{flow.to} acknowledges none, and takes {count_text(limits.takes_most)} at most"
-    elif _takes_all(measured, receiver, limits.takes_per_s):
+    elif _takes_all(measured, receiver, limits.taken_per_s(ready)):
         rate = rate_text(limits.takes_per_s or 0.0)
         words = f"{flow.to} acknowledges late on purpose: {rate} a second at most from each queue"
     elif given := [
@@ -242,13 +243,13 @@ def on_purpose(measured: Measured, flow: FlowResult) -> tuple[str, EvidenceKind]
 
 
 def _takes_all(measured: Measured, receiver: PopulationResult, limit_per_s: float | None) -> bool:
-    """Returns True if subscribers read at their configured rate, and not slower: on purpose. While
-    its agent has no processor, a subscriber reads nothing, and does not make up for it."""
-    if limit_per_s is None or not receiver.ready_max:
+    """Returns True if subscribers take as many deliveries as is their limit together, and not
+    fewer: on purpose. While its agent has no processor, a subscriber reads nothing, and does not
+    make up for it."""
+    if not limit_per_s:
         return False
     reading = 1.0 - measured.fleet.starved_share
-    least_per_s = MIN_READ_SHARE * reading * limit_per_s * receiver.ready_max
-    return receiver.rates.received_per_s >= least_per_s
+    return receiver.rates.received_per_s >= MIN_READ_SHARE * reading * limit_per_s
 
 
 def _behind(phase: Phase, deliveries: float) -> float:

@@ -20,10 +20,13 @@ fn for_all(mut check: impl FnMut(&Noted, &Facts)) {
     let queued = Some(Absence::Queued);
     let absences = [None, Some(Absence::Earlier), queued, now(false), now(true)];
     let answers = [None, Some(false), Some(true)];
+    let in_groups = deliveries.map(Some).into_iter().chain([None]);
     for delivery in deliveries {
         for expected in expectations {
-            for (copy_is_new, group_had_it) in answers.map(|a| answers.map(|b| (a, b))).concat() {
-                let noted = Noted { delivery, expected, copy_is_new, group_had_it };
+            for (copy_is_new, in_group) in
+                answers.into_iter().flat_map(|a| in_groups.clone().map(move |b| (a, b)))
+            {
+                let noted = Noted { delivery, expected, copy_is_new, in_group };
                 for flags in 0..4 {
                     for absence in absences {
                         for expiry_left_s in [None, Some(9), Some(10)] {
@@ -77,7 +80,7 @@ fn each_feature_has_its_effects() {
         delivery: first,
         expected: Expected::Client,
         copy_is_new: None,
-        group_had_it: None,
+        in_group: None,
     };
     let facts = Facts {
         to: TO,
@@ -105,13 +108,35 @@ fn each_feature_has_its_effects() {
         ),
         (
             "the group had it",
-            Noted { expected: group(TO), group_had_it: Some(true), ..client },
+            Noted { expected: group(TO), in_group: Some(Delivery::Duplicate), ..client },
             facts,
             Effects { duplicate: true, ..Effects::default() },
         ),
         (
+            "late for the member, and new to the group",
+            Noted {
+                delivery: Delivery::Stale,
+                expected: group(TO),
+                in_group: Some(Delivery::Reordered { filled: true }),
+                ..client
+            },
+            facts,
+            Effects { reordered: true, ..received },
+        ),
+        (
+            "late for the member, and late for the group",
+            Noted {
+                delivery: Delivery::Stale,
+                expected: group(TO),
+                in_group: Some(Delivery::Stale),
+                ..client
+            },
+            facts,
+            Effects { stale: true, ..Effects::default() },
+        ),
+        (
             "another population expects it for the group",
-            Noted { expected: group(OTHER), group_had_it: Some(false), ..client },
+            Noted { expected: group(OTHER), in_group: Some(first), ..client },
             facts,
             Effects { less: Some(OTHER), ..as_received },
         ),

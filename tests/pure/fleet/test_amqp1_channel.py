@@ -18,6 +18,7 @@ from pubstorm.fleet.agents.frame import AgentError, AgentShard, AgentTally, Shar
 from pubstorm.fleet.amqp1_agent import __main__ as program
 from pubstorm.fleet.amqp1_agent.channel import Amqp1Channel, ChannelError, tls_context
 from pubstorm.host.keys.certificates import Authority, CertificateDates
+from pubstorm.quantities import SECOND_NS
 from tests.kit.ports import free_port
 from tests.pure.scenario.bases import plan_of
 
@@ -97,6 +98,33 @@ def test_a_client_whose_tls_cannot_begin_fails_and_returns(
     assert tally.now.outcomes == {Reason.TLS_FAILED: 2}
 
 
+def test_an_answer_that_waits_comes_before_the_end_of_the_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clients = pytest.importorskip("pubstorm.fleet.amqp1_agent.clients")
+    with (
+        socket.create_server(("127.0.0.1", port := free_port())) as server,
+        socket.create_server(("127.0.0.1", free_port())) as commands,
+    ):
+        monkeypatch.setattr(clients, "STDIN", commands.fileno())
+        plan = plan_of(ONE_ATTEMPT.format(port=port))
+        tally = AgentTally(part := AgentShard(plan, ShardArguments(0, 1, 0, 0, 1)))
+        played = clients.Amqp1Clients(part, tally)
+        played.enter(plan.stages[0], time.monotonic_ns())
+        played.turn(time.monotonic_ns())
+        with server.accept()[0] as answering:
+            answering.sendall(b"HTTP/1.1 400 Bad Request")
+            # The agent had no processor from the answer until after the end of the attempt.
+            played.turn(time.monotonic_ns() + 60 * SECOND_NS)
+        played.end()
+    assert tally.now.outcomes == {Reason.PROTOCOL_ERROR: 1}
+
+
+ONE_ATTEMPT = """\
+target: amqp1://127.0.0.1:{port}
+populations: {{reader: {{clients: 1, subscriptions: [a], reconnect: never}}}}
+stages: [connect]
+"""
 LONG_NAME = """\
 target: amqp1s://127.0.0.1:{port}
 populations:

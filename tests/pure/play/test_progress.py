@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import pytest
@@ -10,7 +11,8 @@ from pubstorm.contract.protocol import PLAYERS
 from pubstorm.contract.snapshot import FlowCounters, PopulationSnapshot
 from pubstorm.contract.sums import RunSum
 from pubstorm.fleet.programs import Assignment
-from pubstorm.play.progress import HOPELESS_NS, Progress
+from pubstorm.play.progress import HOPELESS_NS, LATE_NS, Barrier, Progress
+from pubstorm.quantities import SECOND_NS
 from tests.kit import made
 
 EXPECTED = {"expected_total": 100, "received_total": 75}
@@ -135,3 +137,21 @@ def test_a_run_has_hope_while_early_attempts_are_under_way(
     assert played.hopeless_ns() is None
     take(*later)
     assert played.hopeless_ns() == (HOPELESS_NS if is_hopeless else None)
+
+
+def test_a_barrier_counts_no_time_in_which_the_controller_had_no_processor() -> None:
+    now_ns, stalls_ns, asked = 0, [3 * SECOND_NS, 0, 5 * SECOND_NS], list[int]()
+
+    async def wait(longest_ns: int) -> None:
+        nonlocal now_ns
+        asked.append(longest_ns)
+        now_ns += longest_ns + (stalls_ns.pop(0) if stalls_ns else 0)
+
+    came_at = 5
+    barrier = Barrier(lambda: len(asked) == came_at, lambda: 2 * SECOND_NS)
+    assert asyncio.run(barrier.passed(lambda: now_ns, wait))
+    # Beside the stalls, and the time to read what came in them, it ends when it should.
+    asked.clear()
+    now_ns, stalls_ns, came_at = 0, [3 * SECOND_NS], 100
+    assert not asyncio.run(barrier.passed(lambda: now_ns, wait))
+    assert now_ns == 5 * SECOND_NS + LATE_NS

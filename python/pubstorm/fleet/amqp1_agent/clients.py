@@ -116,6 +116,9 @@ class Amqp1Clients(Receivers[Amqp1Client]):
 
     def turn(self, now_ns: int) -> int:
         """Starts clients, reads messages and serves timers, for about a millisecond."""
+        if self._wakes and self._wakes[0].at_ns <= now_ns:
+            # An answer that came in time may wait, since the agent had no processor.
+            self._read_some()
         while self._wakes and self._wakes[0].at_ns <= now_ns:
             client = heapq.heappop(self._wakes).client
             client.woken_ns = NEVER_NS

@@ -7,9 +7,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pubstorm.contract.reasons import Reason
 from pubstorm.fleet.agents.frame import AgentError, AgentShard, AgentTally, ShardArguments
 from tests.pure.scenario.bases import plan_of
 
@@ -50,7 +52,7 @@ class Joining:
     def __init__(self) -> None:
         self.polls = 0
         self.closed_after = 0
-        self.events = list[object]()
+        self.events = list[Any]()
 
     def play(self, group: str | None, *topics: str) -> None:
         self.client = consumers.Consumer(
@@ -113,3 +115,24 @@ def test_a_broker_that_restarts_while_a_consumer_begins_is_asked_again(group: st
     vars(joining).update(own)
     joining.play(group, "t")
     assert joining.events == [consumers.Connected()]
+
+
+def test_what_a_broker_refused_is_no_timeout_if_it_is_late_afterwards() -> None:
+    kafka = pytest.importorskip("confluent_kafka")
+    joining = Joining()
+    refusal = kafka.KafkaError(kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    refused = SimpleNamespace(error=refusal, partitions={})
+
+    def answer(topic: str, **_: object) -> SimpleNamespace:
+        if joining.polls:
+            raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TIMED_OUT))
+        return SimpleNamespace(topics={topic: refused})
+
+    def poll(_timeout: float) -> None:
+        joining.polls += 1
+        if joining.polls == 2:
+            joining.client.ends.set()
+
+    vars(joining).update({"list_topics": answer, "poll": poll})
+    joining.play(None, "t")
+    assert [event.reason for event in joining.events] == [Reason.NOT_AUTHORIZED]

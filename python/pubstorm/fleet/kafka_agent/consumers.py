@@ -192,19 +192,22 @@ class Consumer(Receiver):
         return is_final or time.monotonic() > deadline_s or self.ends.is_set()
 
     def _partitions(self, consumer: kafka.Consumer, topic: str) -> list[int]:
-        deadline_s = self._deadline_s()
+        """Asks for the partitions of a topic. Raises KafkaException with the last answer of a
+        broker, if there was one."""
+        deadline_s, refusal = self._deadline_s(), None
         while True:
             try:
                 known = consumer.list_topics(topic, timeout=POLL_S).topics[topic]
                 if known.error is None and known.partitions:
                     return sorted(known.partitions)
-                error = known.error or kafka.KafkaError(kafka.KafkaError.UNKNOWN_TOPIC_OR_PART)
+                unknown = kafka.KafkaError(kafka.KafkaError.UNKNOWN_TOPIC_OR_PART)
+                error = refusal = known.error or unknown
             except kafka.KafkaException as failed:
                 error = failed.args[0]
             # Only a poll lets librdkafka say why: a password, a certificate.
             consumer.poll(POLL_S)
             if self._gives_up(deadline_s):
-                raise kafka.KafkaException(error)
+                raise kafka.KafkaException(refusal or error)
 
     def _join(self, consumer: kafka.Consumer) -> None:
         """Joins the group. One without members begins at the ends of its topics: nothing is

@@ -91,6 +91,8 @@ class Progress:
         self._assignment = assignment
         self._clock = clock
         self._latest: dict[int, Snapshot] = {}
+        self._settled_ns: dict[int, int] = {}
+        """End of the first snapshot of each agent that has settled the present stage."""
         self._away: set[int] = set()
         self._rejoining: set[int] = set()
         self._expected = Counter[tuple[int, int]]()
@@ -133,6 +135,7 @@ class Progress:
         """Begins a stage. Deliveries beyond the expected ones of the stages so far make up for
         none of this stage."""
         self.stage = stage
+        self._settled_ns.clear()
         self._expected, self._expected_wills = +self._expected, +self._expected_wills
         self.entered_ns = self.connecting_ns = at_ns
         self._present_max = self._present()
@@ -168,6 +171,8 @@ class Progress:
         self._latest[snapshot.agent] = snapshot
         if snapshot.stage == self.stage:
             self._rejoining.discard(snapshot.agent)
+            if snapshot.settled:
+                self._settled_ns.setdefault(snapshot.agent, snapshot.to_ns)
         if self._take_messages(snapshot):
             self.moved_ns = now_ns
         is_publisher = snapshot.agent in self._assignment.publishers
@@ -187,6 +192,11 @@ class Progress:
         stage."""
         asked = range(self._assignment.agents) if agents is None else agents
         return all(self.has_settled(a, self.stage) for a in asked if a not in self._away)
+
+    def settled_ns(self) -> int:
+        """Returns the instant by which the last agent had done all that it can in this stage. The
+        controller may take note of it later."""
+        return max(self._settled_ns.values(), default=self.entered_ns)
 
     def is_out(self, due_until_ns: int) -> bool:
         """True if agents of the engine have sent all messages that were due until an instant."""

@@ -308,7 +308,7 @@ class Controller:
         is_over = await self._wait_until(load_until_ns, counts=action.messages is not None)
         is_ended = is_over and self._stage_over
         if is_over and not is_ended:
-            self._load_over_ns = load_until_ns = run.clock()
+            self._load_over_ns = load_until_ns = progress.settled_ns()
         await self._all_rejoined()
         if is_ended:
             load_until_ns = await self._end_load()

@@ -139,6 +139,19 @@ def test_a_run_has_hope_while_early_attempts_are_under_way(
     assert played.hopeless_ns() == (HOPELESS_NS if is_hopeless else None)
 
 
+def test_a_stage_is_settled_when_its_agents_were_and_not_when_the_controller_took_note() -> None:
+    stage = DrainedStage()
+    stage.take({}, settled=False)
+    stage.take({})
+    settled_ns = stage.progress.settled_ns()
+    assert settled_ns == stage.progress.latest[0].to_ns
+    stage.now_ns += 2 * SECOND_NS
+    stage.take({})
+    assert stage.progress.settled_ns() == settled_ns
+    stage.progress.enter(2, stage.now_ns)
+    assert stage.progress.settled_ns() == stage.now_ns
+
+
 def test_a_barrier_counts_no_time_in_which_the_controller_had_no_processor() -> None:
     now_ns, stalls_ns, asked = 0, [3 * SECOND_NS, 0, 5 * SECOND_NS], list[int]()
 

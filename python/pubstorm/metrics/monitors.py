@@ -35,6 +35,8 @@ LOAD_MEAN = ("load.mean",)
 """The mean under load, in a table."""
 LOAD_SLOPE = ("load.slope",)
 """The slope under load with its interval, in a table."""
+RUN_DELAY = "run_delay"
+"""Share of the time for which a program could run and had no processor."""
 SYS_PREFIX = "$SYS/"
 """Prefix of metrics that a broker publishes itself."""
 DROPPED_METRICS = ("$SYS/messages/dropped", "$SYS/publish/messages/dropped")
@@ -135,7 +137,7 @@ OF_PROCESSES = (
             columns=(ReportColumn("publishers", "thread", LOAD_MEAN, "known"),),
         ),
         share(
-            "run_delay",
+            RUN_DELAY,
             "Share of the time that its longest waiting thread could run and had no processor. "
             "Only of processes with few threads.",
             better="lower",

@@ -153,7 +153,7 @@ def measured_of(info: RunInfo, output: RunOutput, environment: Environment) -> M
         *output.warnings,
         *((Event(at_s=0.0, kind="host", text=word),) if word else ()),
         *run_log.events,
-        *maker.part("outages", lambda: tuple(outage_events(assembly)), ()),
+        *maker.part("outages", lambda: tuple(outage_events(assembly, tracks)), ()),
         *maker.part("resolution", lambda: tuple(assembly.resolutions(merged_s)), ()),
         *maker.events,
         *_storage_event(info, duration_s),

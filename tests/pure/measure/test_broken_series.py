@@ -104,6 +104,6 @@ def test_no_series_of_intervals_raises(
         ],
     )
     run = made.assembly(plan(SCENARIO), log, snapshots(intervals))
-    found: list[Value] = [*phases(run, {}), *short_stages(run), *outage_events(run)]
+    found: list[Value] = [*phases(run, {}), *short_stages(run), *outage_events(run, {})]
     for each in found:
         json.loads(each.model_dump_json(), parse_constant=lambda name: pytest.fail(name))

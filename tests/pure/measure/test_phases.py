@@ -9,6 +9,7 @@ from unittest.mock import ANY
 
 import pytest
 
+from pubstorm.contract import Source
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import AddClients, ChangeRate, Plan, RemoveClients
 from pubstorm.contract.snapshot import Snapshot
@@ -17,6 +18,7 @@ from pubstorm.measure.phases import outage_events, phases, short_stages
 from pubstorm.measure.phases.collapse import CONSECUTIVE_TICKS, Before, follow
 from pubstorm.measure.phases.load_due import Grid, LoadDue, Tick, ticks
 from pubstorm.measure.run_log import AppliedChange
+from pubstorm.metrics.monitors import RUN_DELAY
 from pubstorm.result import Phase, PhaseStatus, ShortStage
 from pubstorm.result.samples import Track, Tracks
 from tests.kit import made
@@ -309,7 +311,7 @@ def test_an_outage_is_a_collapse_however_short(seconds: int) -> None:
     (phase,) = evaluated(played)
     assert (phase.status, phase.collapsed_at_s) == (PhaseStatus.COLLAPSED, 10)
     assert phase.recovered_after_s == (seconds + 1 if seconds == 1 else seconds + 2)
-    (event,) = outage_events(assembly(played))
+    (event,) = outage_events(assembly(played), {})
     assert (event.kind, event.at_s) == ("outage", 10)
     due = f"{1500 * seconds:,}".replace(",", "\u202f")
     assert event.text == f"nothing was received for {seconds}.0 s, in which {due} were due"
@@ -323,15 +325,27 @@ def test_an_outage_shorter_than_the_period_of_the_clients_is_seen() -> None:
     assert (phase.status, phase.collapsed_at_s) == (PhaseStatus.COLLAPSED, 20)
     assert phase.recovered_after_s is not None
     assert phase.recovered_after_s > 3
-    (event,) = outage_events(assembly(played, scenario=text))
+    (event,) = outage_events(assembly(played, scenario=text), {})
     assert "45 were due" in event.text
     few = text.replace("interval: 10s", "interval: 20s")
-    assert not list(outage_events(assembly([steady(7)] * 20 + silence(3, 7), scenario=few)))
+    assert not list(outage_events(assembly([steady(7)] * 20 + silence(3, 7), scenario=few), {}))
 
 
 def test_a_stage_that_is_no_phase_has_outages_too() -> None:
-    (event,) = outage_events(assembly([GOOD] * 2 + silence(3)[:6]))
+    (event,) = outage_events(assembly([GOOD] * 2 + silence(3)[:6]), {})
     assert (event.at_s, event.kind) == (2, "outage")
+
+
+@pytest.mark.parametrize(("share", "kind"), [(0.4, "outage"), (0.9, "host")])
+def test_an_outage_in_which_a_program_had_no_processor_is_that_of_the_host(
+    share: float, kind: str
+) -> None:
+    waited = Track((9.0, 10.0, 11.0, 12.0), (0.0, 0.0, share, share))
+    tracks: Tracks = {(Source.single("broker", "main-0"), RUN_DELAY): waited}
+    (event,) = outage_events(assembly([GOOD] * 10 + silence(2)), tracks)
+    assert event.kind == kind
+    assert "nothing was received for 2.0 s" in event.text
+    assert ("had no processor for 1.8 s of it" in event.text) == (kind == "host")
 
 
 def test_an_outage_that_lasts_has_no_recovery() -> None:
@@ -342,9 +356,9 @@ def test_an_outage_that_lasts_has_no_recovery() -> None:
 
 def test_agents_without_a_processor_explain_an_outage_of_their_length_only() -> None:
     frozen = [GOOD] * 10 + [replace(each, starved=0.98) for each in silence(3)[:3]] + [GOOD] * 10
-    assert not list(outage_events(assembly(frozen)))
+    assert not list(outage_events(assembly(frozen), {}))
     assert evaluated(frozen)[0].status is not PhaseStatus.COLLAPSED
-    (event,) = outage_events(assembly([GOOD] * 10 + silence(4, starved=0.15)))
+    (event,) = outage_events(assembly([GOOD] * 10 + silence(4, starved=0.15)), {})
     assert event.at_s == 10
 
 
@@ -355,9 +369,9 @@ def test_a_stopped_agent_is_no_outage() -> None:
     stopped = taken[10].model_copy(update={"to_ns": taken[12].to_ns})
     end_ns = START_NS + len(seconds) * SECOND_NS
     log = made.run_log(START_NS, end_ns, drain_s=1)
-    assert list(outage_events(made.assembly(plan(), log, taken)))
+    assert list(outage_events(made.assembly(plan(), log, taken), {}))
     run = made.assembly(plan(), log, [*taken[:10], stopped, *taken[13:]])
-    assert not list(outage_events(run))
+    assert not list(outage_events(run, {}))
 
 
 def test_a_frozen_broker_is_not_excused_by_agents_that_starved_a_little() -> None:

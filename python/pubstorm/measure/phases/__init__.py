@@ -38,11 +38,11 @@ from pubstorm.measure.phases.load_due import (
 )
 from pubstorm.measure.run_log import AppliedChange, StageSpan
 from pubstorm.metrics import OF_POPULATIONS
-from pubstorm.metrics.monitors import DROPPED_METRICS
+from pubstorm.metrics.monitors import DROPPED_METRICS, RUN_DELAY
 from pubstorm.quantities import SECOND_NS, count_text, counted, duration_text, share_text, span_text
 from pubstorm.result import Event, Latency, Phase, PhasePopulation, PhaseStatus, Rates, ShortStage
 from pubstorm.result.machinery import is_late, too_busy
-from pubstorm.result.samples import Span, Track, Tracks
+from pubstorm.result.samples import UNDER_TEST, Span, Track, Tracks
 from pubstorm.result.timeline.cells import HistogramKey, Measure
 from pubstorm.result.timeline.rows import Activities, Activity, activities, rates_of
 
@@ -53,22 +53,22 @@ MIN_INTERVALS = 10
 def phases(run: Assembly, tracks: Tracks) -> tuple[Phase, ...]:
     """The phases of every publish stage, in the order of time; `tracks` are the readings of the
     monitors."""
-    drop_tracks = _drop_tracks(tracks)
     return tuple(
-        phase for span in _publish_spans(run) for phase in _Stage(run, span, drop_tracks).phases()
+        phase for span in _publish_spans(run) for phase in _Stage(run, span, tracks).phases()
     )
 
 
 def short_stages(run: Assembly) -> tuple[ShortStage, ...]:
     """The publish stages with too few intervals for a phase."""
-    found = (_Stage(run, span, ()).short() for span in _publish_spans(run))
+    found = (_Stage(run, span, {}).short() for span in _publish_spans(run))
     return tuple(stage for stage in found if stage is not None)
 
 
-def outage_events(run: Assembly) -> Iterator[Event]:
-    """Yields the outages of every publish stage, in the order of time."""
+def outage_events(run: Assembly, tracks: Tracks) -> Iterator[Event]:
+    """Yields the outages of every publish stage, in the order of time; `tracks` are the readings of
+    the monitors."""
     for span in _publish_spans(run):
-        yield from _Stage(run, span, ()).outages()
+        yield from _Stage(run, span, tracks).outages()
 
 
 def _publish_spans(run: Assembly) -> Iterator[StageSpan]:
@@ -121,11 +121,16 @@ class _Cut:
 class _Stage:
     """A publish stage on its way to phases."""
 
-    def __init__(self, run: Assembly, span: StageSpan, drop_tracks: Sequence[Track]) -> None:
+    def __init__(self, run: Assembly, span: StageSpan, tracks: Tracks) -> None:
         self._run = run
         self._span = span
         self._changes = sorted(run.run_log.changes, key=lambda change: change.at_ns)
-        self._drop_tracks = drop_tracks
+        self._drop_tracks = _drop_tracks(tracks)
+        self._wait_tracks = [
+            track
+            for (source, metric), track in tracks.items()
+            if metric == RUN_DELAY and source.kind in UNDER_TEST
+        ]
         self._width_ns = run.plan.snapshot_interval_ns
         self._end_ns = min(span.load_until_ns, span.to_ns)
         self._timeline = run.timeline
@@ -174,8 +179,8 @@ class _Stage:
                 yield phase
 
     def outages(self) -> Iterator[Event]:
-        """Yields the outages of the stage that no lack of processors explains, and the phases that
-        are too long to be evaluated interval by interval."""
+        """Yields the outages of the stage that no agent explains, with the lack of processors of a
+        program that does, and the phases that are too long for evaluation by intervals."""
         for cut in self._cuts():
             step_ns = width_of(cut.settled_ns, cut.to_ns, self._width_ns)
             if step_ns > self._width_ns:
@@ -183,9 +188,14 @@ class _Stage:
                 at_s = self._since_start_s(cut.to_ns) or 0.0
                 yield Event(at_s=at_s, kind="resolution", text=text)
             for outage in self._silent(cut):
-                if outage.is_sure:
-                    at_s = self._since_start_s(outage.from_ns) or 0.0
+                if not outage.is_sure:
+                    continue
+                at_s, waited_s = self._since_start_s(outage.from_ns) or 0.0, self._waited_s(outage)
+                if outage.is_more_than(waited_s):
                     yield Event(at_s=at_s, kind="outage", text=str(outage))
+                    continue
+                text = f"{outage}, and a program had no processor for {span_text(waited_s)} of it"
+                yield Event(at_s=at_s, kind="host", text=f"at {at_s:.1f} s: {text}")
 
     def _silent(self, cut: _Cut) -> tuple[Outage, ...]:
         """Returns the outages of a phase; none where the load due is not known."""
@@ -201,6 +211,14 @@ class _Stage:
         """Returns True if an agent made no snapshot in an outage: it was stopped itself."""
         rows = self._timeline.rows(self._span.index, outage.from_ns, outage.to_ns)
         return any(row.merged == 1 and row.length_ns >= 2 * self._width_ns for row in rows)
+
+    def _waited_s(self, outage: Outage) -> float:
+        """Returns the longest time of an outage for which a program under test could run and had
+        no processor."""
+        started_ns = self._run.run_log.started_ns
+        ends_s = ((at - started_ns) / SECOND_NS for at in (outage.from_ns, outage.to_ns))
+        from_s, to_s = ends_s
+        return max((_share_s(track, from_s, to_s) for track in self._wait_tracks), default=0.0)
 
     def _failed_agents(self, cut: _Cut) -> Iterator[int]:
         """Yields the agents whose clients were away for a part of a phase."""
@@ -452,6 +470,16 @@ def _recovered_after_s(cut: _Cut, outcome: PhaseOutcome) -> float | None:
         return None
     since_ns = cut.from_ns if outcome.collapsed_at_ns is None else outcome.collapsed_at_ns
     return round((outcome.recovered_at_ns - since_ns) / SECOND_NS, 3)
+
+
+def _share_s(track: Track, from_s: float, to_s: float) -> float:
+    """Returns the seconds of a span that a share of the time makes, by samples of it. Each is that
+    of the time since the sample before."""
+    at_s, values, _ = track.own()
+    return sum(
+        value * max(0.0, min(end_s, to_s) - max(begin_s, from_s))
+        for begin_s, end_s, value in zip(at_s, at_s[1:], values[1:], strict=False)
+    )
 
 
 def _drop_tracks(tracks: Tracks) -> list[Track]:

@@ -50,8 +50,22 @@ class Outage:
     due: float
     what: str
     """Word for messages that came."""
-    is_sure: bool
-    """True if agents had processors for enough of it."""
+    least: float
+    """Messages due that make an outage."""
+    starved_s: float
+    """Time in which agents had no processor."""
+
+    @property
+    def is_sure(self) -> bool:
+        """True if agents had processors for enough of it."""
+        return self.is_more_than(self.starved_s)
+
+    def is_more_than(self, starved_s: float) -> bool:
+        """Returns True if it is still long and large enough without a time in which a program had
+        no processor."""
+        lasted_s = (self.to_ns - self.from_ns) / SECOND_NS
+        rest_s = lasted_s - starved_s
+        return self.due * rest_s >= self.least * lasted_s and rest_s >= OUTAGE_S / 2
 
     def __str__(self) -> str:
         lasted = span_text((self.to_ns - self.from_ns) / SECOND_NS)
@@ -69,9 +83,8 @@ def outages(ticks: Sequence[Tick], due: LoadDue) -> Iterator[Outage]:
         seconds = (span[-1].to_ns - span[0].from_ns) / SECOND_NS
         if is_silent and per_s * seconds >= least and seconds >= OUTAGE_S:
             starved_s = sum(tick.starved_ns for tick in span) / SECOND_NS
-            rest_s = seconds - starved_s
-            is_sure = per_s * rest_s >= least and rest_s >= OUTAGE_S / 2
-            yield Outage(span[0].from_ns, span[-1].to_ns, per_s * seconds, what, is_sure)
+            ends_ns = span[0].from_ns, span[-1].to_ns
+            yield Outage(*ends_ns, per_s * seconds, what, least, starved_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,10 @@ impl Client {
             u64::MAX => self.deadline_ns - timeout_ns,
             since_ns => since_ns,
         };
+        if context.now_ns == since_ns {
+            // The last phase has ended in this turn, which may have lasted long.
+            context.now_ns = context.host.now_ns();
+        }
         let took_ns = context.now_ns.cast_signed() - since_ns.cast_signed();
         of(&mut context.tally.populations[population]).record(took_ns);
         self.next_due_ns = context.now_ns;

@@ -188,10 +188,15 @@ class SearchAnswer(Value):
 
 def beyond(trials: Sequence[Trial], best: Estimate | None) -> Trial | None:
     """Returns the smallest value above an answer that failed or was not counted, as it came out the
-    last time; None if there is none."""
+    last time; None if there is none. An attempt that failed says more than one that was not
+    counted, and that says more than one in which this host had no processor left."""
     floor = 0.0 if best is None else best.value
     others = [trial for trial in trials if not trial.passed and trial.value > floor]
-    return min(reversed(others), key=lambda trial: trial.value, default=None)
+
+    def rank(trial: Trial) -> tuple[float, bool, bool]:
+        return trial.value, not trial.counted, trial.limited_by is LimitedBy.HOST
+
+    return min(reversed(others), key=rank, default=None)
 
 
 def nothing_passed(trials: Sequence[Trial]) -> str:

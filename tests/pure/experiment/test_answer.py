@@ -31,7 +31,8 @@ from pubstorm.result import (
     Trial,
     Verdict,
 )
-from pubstorm.result.interval import interval, t_quantile
+from pubstorm.result.interval import Estimate, interval, t_quantile
+from pubstorm.result.search import beyond
 from pubstorm.scenario import parse_scenario
 from tests.kit.example_search import search_of
 from tests.kit.measured import measured_run
@@ -389,6 +390,21 @@ def test_a_headline_without_a_figure_beyond_the_answer() -> None:
     assert ended.startswith("not found: at least ")
     assert ended.endswith("/s this host was the limit")
     assert headline(0, MISSED) == "no value passed; at 1.95/s p99 was 131 ms"
+
+
+def test_of_several_attempts_the_one_that_says_most_is_beyond_the_answer() -> None:
+    passed = trial(1, 10, TrialOutcome("passed", None))
+    host = trial(4, 20, TrialOutcome("uncounted", None))
+    generator = host.model_copy(update={"number": 2, "limited_by": LimitedBy.GENERATOR})
+    failed = trial(3, 20, TrialOutcome("failed", None))
+    higher = trial(5, 30, TrialOutcome("failed", None))
+    best = Estimate(value=10, low=10, high=20)
+    for said, others in (
+        (host, [host, higher]),
+        (generator, [generator, host, higher]),
+        (failed, [generator, failed, host, higher]),
+    ):
+        assert beyond([passed, *others], best) is said
 
 
 POINT = Trial(number=1, value=10, written="10/s", folder="trials/001-10-s", phase="grow")

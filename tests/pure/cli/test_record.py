@@ -353,3 +353,6 @@ def test_the_distance_of_curves_is_that_of_their_shares() -> None:
     assert curve_distance([10, 10], [(1.0, 30.0), (2.0, 60.0)]) == pytest.approx(0.0)
     assert curve_distance([10, 10], [(1.0, 60.0), (2.0, 60.0)]) == pytest.approx(0.5)
     assert curve_distance([10, 10], []) == 1.0
+    # The ten of the first second may all have come in its first half, or in its last.
+    assert curve_distance([10, 10], [(0.5, 30.0), (2.0, 60.0)]) == 0.0
+    assert curve_distance([10, 10], [(0.5, 45.0), (2.0, 60.0)]) == pytest.approx(0.25)

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
+from math import ceil
 from pathlib import Path
 
 from pubstorm.cli.record.population import FACTS
@@ -110,20 +111,21 @@ def _readings(name: str, result: RunResult, tracks: Tracks) -> list[tuple[float,
 
 
 def curve_distance(seconds: Sequence[int], readings: Sequence[tuple[float, float]]) -> float:
-    """Returns the largest distance between the shares of messages that are recorded, and played,
-    until an instant (Kolmogorov and Smirnov). `seconds` are the recorded messages of each second,
+    """Returns the distance between the shares of messages that are recorded, and played, until an
+    instant (Kolmogorov and Smirnov), as large as it is at least. `seconds` are the recorded messages of each second,
     `readings` instants with the messages played until then."""
     sums = [0, *accumulate(seconds)]
     played = readings[-1][1] if readings else 0.0
     if not sums[-1] or not played:
         return 0.0 if sums[-1] == played else 1.0
 
-    def recorded_at(at_s: float) -> float:
-        whole = min(int(at_s), len(seconds))
-        rest = seconds[whole] * (at_s - whole) if whole < len(seconds) else 0.0
-        return (sums[whole] + rest) / sums[-1]
+    def apart(at_s: float, sent: float) -> float:
+        # Within a second, the instants of the recorded messages are not known.
+        first, last = (min(place, len(seconds)) for place in (int(at_s), ceil(at_s)))
+        share = sent / played
+        return max(sums[first] / sums[-1] - share, share - sums[last] / sums[-1], 0.0)
 
-    return max(abs(recorded_at(at_s) - sent / played) for at_s, sent in readings)
+    return max(apart(at_s, sent) for at_s, sent in readings)
 
 
 def _fan_out(replayed: Sequence[PlannedPopulation], result: RunResult) -> Iterator[str]:

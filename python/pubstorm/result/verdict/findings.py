@@ -259,12 +259,15 @@ def _skipped(measured: Measured) -> Iterable[Finding]:
         if skipped <= 0 or name in of_publishers(measured):
             continue
         text = f"{name}: {count_text(skipped)} of {counted(due, 'message')} due were not sent"
+        ended = population.connected_total + population.connect_failed_total
         if _held_up(measured, population):
             yield Finding(f"{text}: their connection, socket or window did not take them")
         elif _was_interrupted(measured):
             yield Finding(f"{text} when the run was interrupted")
         elif _was_starved(measured.fleet):
             yield starved(f"{text}: the host's processors were taken")
+        elif population.connect_attempts_total > ended:
+            yield Finding(f"{text}: clients had to leave before they were connected")
         else:
             text = f"{text}, and nothing but the generator held them up"
             yield invalid(text, EvidenceKind.TOO_SLOW, _TOO_SLOW)

@@ -78,7 +78,6 @@ def test_a_record_is_read_as_it_was_written_even_if_it_was_cut_off(
 def test_a_guard_does_nothing_after_a_run_that_has_ended(
     tmp_path: Path, is_frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(started, "GUARD_END_S", 0.1)
     record = StartRecord(tmp_path / "run" / "topology")
     record.open()
     record.guard()
@@ -86,6 +85,7 @@ def test_a_guard_does_nothing_after_a_run_that_has_ended(
     assert guard is not None
     if is_frozen:
         guard.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr(started, "GUARD_END_S", 0.1)
     record.close()
     record.close()
     assert guard.returncode == (-signal.SIGKILL if is_frozen else 0)

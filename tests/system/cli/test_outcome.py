@@ -44,7 +44,7 @@ def test_a_printed_scenario_of_each_kind_runs(kind: str, tmp_path: Path) -> None
 
 
 LIMITED = "topology.brokers.broker={kind: mosquitto, settings: {max_connections: 9}}"
-QUICK = ("search.precision=100%", "stages.0.connect.timeout=1s", "monitors.brokers=false")
+QUICK = ("search.precision=100%", "populations.client.reconnect=never", "monitors.brokers=false")
 
 
 def test_until_a_number_finds_the_connections_that_a_broker_takes(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as rpc
 
+from pubstorm.exports import otlp
 from pubstorm.exports.otlp import Collector
 from tests.kit.made_run import LATENCIES_NS, UNIX_NS, a_run, interval
 from tests.kit.ports import free_port
@@ -29,7 +30,7 @@ from tests.kit.serving import until
 Received = list[Any]
 ROTEL = Path("/opt/rotel-0.0.1a15/rotel-agent")
 PATIENCE_S = 60
-"""Longest wait for the end of a collector."""
+"""Longest wait for a collector that is healthy: for its answer, and for its end."""
 
 
 @contextmanager
@@ -120,7 +121,10 @@ def rotel_over_http(received: Received) -> AbstractContextManager[str]:
 
 
 @pytest.mark.parametrize("collector", [over_grpc, over_http, rotel_over_grpc, rotel_over_http])
-def test_a_collector_gets_sums_states_and_histograms(collector: Any) -> None:
+def test_a_collector_gets_sums_states_and_histograms(
+    collector: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp, "TIMEOUT_S", PATIENCE_S)
     received: Received = []
     with collector(received) as url:
         export, run = Collector(url), a_run()

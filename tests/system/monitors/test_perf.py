@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,12 @@ from pubstorm.result import ProfileResult
 from pubstorm.scenario.monitors import Process
 from tests.kit import made
 from tests.kit.made import SECOND_NS
+from tests.kit.serving import until
 from tests.system.monitors.conftest import BUSY, ChildMaker, needs_perf
+from tests.system.runs.underway import until_profiled
 
+SHORT_NS, LONG_NS = 3 * SECOND_NS, 600 * SECOND_NS
+"""Lengths of a stage."""
 NO_PROCESS = 2**22
 """No process has it: it is beyond the largest id."""
 SCRIPT = """\
@@ -52,19 +58,30 @@ def plan(*actions: PublishAction | HoldAction) -> Plan:
     )
 
 
-def profiled(folder: Path, pid: int, *stages: int, after_ns: int = 0) -> ProfileResult:
-    """The profile of stage 1 of two, of which some are entered. On a busy machine perf takes a
-    second until it samples."""
-    played = plan(HoldAction(duration_ns=SECOND_NS), PublishAction(duration_ns=3 * SECOND_NS))
-    length = {"after_ns": after_ns, "duration_ns": 10 * SECOND_NS}
+def profiled(
+    folder: Path,
+    pid: int,
+    *stages: int,
+    after_ns: int = 0,
+    wait: Callable[[], object] | None = None,
+) -> ProfileResult:
+    """The profile of stage 1 of three, of which some are entered. With a wait, stage 1 is a long
+    one, and the next stage is entered after the wait."""
+    pause = HoldAction(duration_ns=SECOND_NS)
+    load = PublishAction(duration_ns=LONG_NS if wait else SHORT_NS)
+    length = {"after_ns": after_ns, "duration_ns": LONG_NS}
     spec = ProfileSpec("broker-0", Process(pid=pid), stage=1, frequency=199, **length)
 
     async def run() -> ProfileResult:
-        profiler = Profiler(spec, played, Perf(folder / "profile", spec.frequency, ()))
+        perf = Perf(folder / "profile", spec.frequency, ())
+        profiler = Profiler(spec, plan(pause, load, pause), perf)
         await profiler.prepare()
         for stage in stages:
             profiler.enter_stage(stage, time.monotonic_ns())
         recording = profiler._recording
+        if recording is not None and wait is not None:
+            await asyncio.to_thread(wait)
+            profiler.enter_stage(2, time.monotonic_ns())
         if recording is not None:
             await recording
         return await profiler.finish()
@@ -110,7 +127,8 @@ def test_a_process_is_profiled_until_the_load_of_its_stage_ends(
     child: ChildMaker, tmp_path: Path
 ) -> None:
     needs_perf()
-    found = profiled(tmp_path, child(BUSY).pid, 0, 1)
+    pid = child(BUSY).pid
+    found = profiled(tmp_path, pid, 0, 1, wait=lambda: until_profiled(os.getpid(), pid))
     if "not allowed" in found.text:
         pytest.skip(found.text)
     assert found.status == "recorded", found.text
@@ -134,6 +152,11 @@ def test_a_process_is_profiled_until_the_load_of_its_stage_ends(
 def test_a_profile_that_cannot_be_made_says_why(
     perf: str, pid: int, stages: tuple[int, ...], words: str, tmp_path: Path
 ) -> None:
+    log = tmp_path / "profile" / "perf.log"
+
+    def until_said() -> None:
+        until(lambda: log.exists() and log.read_text())
+
     with pytest.MonkeyPatch.context() as patch:
         if perf == "real":
             needs_perf()
@@ -142,7 +165,8 @@ def test_a_profile_that_cannot_be_made_says_why(
         if perf == "broken":
             (tmp_path / "perf").write_text("#!/bin/sh\necho out of luck >&2\nexit 1\n")
             (tmp_path / "perf").chmod(0o755)
-        found = profiled(tmp_path, pid, *stages)
+        wait = until_said if perf == "broken" else None
+        found = profiled(tmp_path, pid, *stages, wait=wait)
     assert found.status == "missing"
     assert words in found.text
     assert (found.samples_total, found.symbols, found.folded_file) == (0, (), None)
@@ -150,7 +174,7 @@ def test_a_profile_that_cannot_be_made_says_why(
 
 def test_a_stage_that_is_too_short_is_reported(tmp_path: Path) -> None:
     needs_perf()
-    found = profiled(tmp_path, 1, 0, 1, after_ns=4 * SECOND_NS)
+    found = profiled(tmp_path, 1, 0, 1, after_ns=SHORT_NS + SECOND_NS)
     assert "the stage was over before the profile was to begin" in found.text
 
 

@@ -44,7 +44,9 @@ def test_it_plays_all_stages_and_sends_all_that_is_due(agent: AgentMaker, contex
     faster, pause = (ChangeRate(kind="rate", factor=factor) for factor in (2.0, 0.0))
     change = PlannedChange(name="faster", after_ns=5 * 10**8, population=0, action=faster)
     changing = PublishAction(duration_ns=10**9, changes=(change,))
-    played = plan(feed(), actions=(CONNECT, LONG, changing, DisconnectAction(rate_per_s=None)))
+    # However far the listener is behind, nothing is dropped.
+    unlimited = feed(protocol=Zmtp(player="pyzmq", high_water_mark=0))
+    played = plan(unlimited, actions=(CONNECT, LONG, changing, DisconnectAction(rate_per_s=None)))
     publisher, sub = agent(played), listener(context, played)
     hello = publisher.hello()
     assert (hello.agent, hello.agents, hello.clients) == (1, 2, (1,))

@@ -16,6 +16,8 @@ from tests.kit.ports import free_port
 
 MS_NS = 10**6
 LONG_NS = 600 * 10**9
+LIMIT_S = 120
+"""Limit of a command that exceeds it by a clock that is moved. A test has more time."""
 
 
 def fault(
@@ -33,6 +35,12 @@ def made(tmp_path: Path) -> CommandFaults:
 
 def log(folder: Path) -> str:
     return (folder / "logs" / "fault-slow-restart.log").read_text()
+
+
+async def until_started(folder: Path) -> None:
+    """Waits until a command has written the process id of what it has started."""
+    while not (folder / "started").exists():
+        await asyncio.sleep(0.01)
 
 
 async def test_a_command_runs_in_its_folder_and_its_output_is_kept(
@@ -64,14 +72,19 @@ async def test_a_command_that_fails_is_reported_with_its_last_line(
 
 
 async def test_a_command_that_takes_too_long_is_killed_with_all_that_it_started(
-    made: CommandFaults, tmp_path: Path
+    made: CommandFaults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = "sleep 600 & echo $!; wait"
-    (problem,) = await made.begin(fault(line, timeout_ns=500 * MS_NS))
-    assert problem.startswith(f"{line} did not end within 500ms and was killed")
+    line = "sleep 600 & echo $! > pid; mv pid started; wait"
+    task = asyncio.create_task(made.begin(fault(line, timeout_ns=LIMIT_S * 10**9)))
+    await until_started(tmp_path)
+    loop = asyncio.get_running_loop()
+    time_s = loop.time
+    monkeypatch.setattr(loop, "time", lambda: time_s() + LIMIT_S)
+    (problem,) = await task
+    assert problem.startswith(f"{line} did not end within 2min and was killed")
     # A killed process runs on until the kernel gives it a processor. Its parent has ended.
     with contextlib.suppress(psutil.NoSuchProcess):
-        started = psutil.Process(int(log(tmp_path).splitlines()[-1]))
+        started = psutil.Process(int((tmp_path / "started").read_text()))
         while started.status() != psutil.STATUS_ZOMBIE:
             await asyncio.sleep(0.01)
 
@@ -79,8 +92,7 @@ async def test_a_command_that_takes_too_long_is_killed_with_all_that_it_started(
 async def test_a_command_that_is_cancelled_is_killed(made: CommandFaults, tmp_path: Path) -> None:
     line = "echo $$ > pid; mv pid started; exec sleep 600"
     task = asyncio.create_task(made.begin(fault(line)))
-    while not (tmp_path / "started").exists():
-        await asyncio.sleep(0.01)
+    await until_started(tmp_path)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert not psutil.pid_exists(int((tmp_path / "started").read_text()))

@@ -43,6 +43,7 @@ pytestmark = [
 FETCHER = """\
 import socket, sys
 with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as peer:
+    peer.recv(1)
     peer.sendall(bytes(int(sys.argv[3])))
     peer.shutdown(socket.SHUT_WR)
     received = 0
@@ -74,7 +75,8 @@ def left_of(name: str) -> list[str]:
 
 
 def transfer(network: Network, size: int) -> tuple[float, float]:
-    """Seconds that so many bytes take from inside to the main broker's end, and back."""
+    """Seconds that so many bytes take from inside to the main broker's end, once a byte has asked
+    for them, and back."""
     with socket.create_server((network.main_host, 0)) as listener:
         where = (network.main_host, str(listener.getsockname()[1]), str(size))
         command = (*network.prefix, sys.executable, "-c", FETCHER, *where)
@@ -82,6 +84,7 @@ def transfer(network: Network, size: int) -> tuple[float, float]:
             peer, _ = listener.accept()
             with peer:
                 began = time.monotonic()
+                peer.sendall(b"?")
                 received = 0
                 while chunk := peer.recv(65536):
                     received += len(chunk)
@@ -104,7 +107,8 @@ async def test_a_link_carries_its_rate_and_no_more_in_both_directions() -> None:
 async def test_a_link_delays_both_directions() -> None:
     async with started(delay="50ms") as network:
         there, back = await asyncio.to_thread(transfer, network, 1)
-        assert there + back > 0.1
+        assert there > 0.1, "both the byte that asks and the answer are delayed"
+        assert back > 0.05
 
 
 @pytest.mark.skipif("netem" in HAS, reason="this kernel has netem")

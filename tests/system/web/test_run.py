@@ -41,9 +41,16 @@ def page(served: Served) -> psutil.Process:
 def moved(served: Served) -> Any:
     """Waits until the page shows a load; the content of the event."""
     for _, kind, content in served.events():
-        if kind == "news" and content["now"]["state"] == "running" and content["values"]:
+        if kind == "news" and is_under_load(content):
             return content
     raise AssertionError("the stream ended")
+
+
+def is_under_load(content: Any) -> bool:
+    """True if an event shows values of a run that is in its publish stage."""
+    now = content["now"]
+    publishes = now["state"] == "running" and now["stage"]["name"] == "publish"
+    return publishes and bool(content["values"])
 
 
 def measured_s(run: Path) -> float:
@@ -105,17 +112,23 @@ def test_the_page_follows_a_series(tmp_path: Path) -> None:
     run = ["run", scenario(tmp_path, more), "--out", "series"]
     with serving(*run, f"--web=127.0.0.1:{free_port()}", cwd=tmp_path) as served:
         clients, folders, steps = set(), set(), set()
-        states = []
+        states, ended, folder = [], set(), ""
         for _, kind, content in served.events():
-            if kind == "whole" and content["run"] is not None:
-                folders.add(Path(content["run"]["folder"]).name)
-            now = content.get("now", {"populations": [], "state": "", "step": ""})
+            if kind == "whole":
+                folder = Path(content["run"]["folder"]).name if content["run"] else ""
+            if not folder:
+                continue
+            folders.add(folder)
+            now = content["now"]
             states.append(now["state"])
             clients |= {each["cells"][0].rpartition(" / ")[2] for each in now["populations"]}
-            is_under_load = now["state"] == "running" and content.get("values")
-            # A busy host shows a step late, so each lasts until the page has shown it.
-            if is_under_load and now["step"] not in steps:
-                steps.add(now["step"])
+            if not is_under_load(content):
+                continue
+            steps.add(now["step"])
+            # A busy host shows a run late, so each lasts until the page has shown it. The page has
+            # the name of the next step before it shows that step's run.
+            if folder not in ended:
+                ended.add(folder)
                 assert json.loads(served.ask("control", {"words": "end stage"}).text)["accepted"]
         assert served.process.wait(120) in {0, 1, 3}
     assert clients == {"5", "7"}

@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +17,29 @@ from tests.system.topology.identities.conftest import DEADLINE_S, USERS, OwnRedi
 
 Shell = Callable[..., tuple[int, str, str]]
 MANY = 12_000
-"""Clients of a scenario that takes a moment: 60 000 rows."""
+"""Clients of a scenario that takes a moment: 60 000 rows, for which Redis gives two answers a
+client and one a batch."""
+SIGNALLING = """
+import os, sys
+from redis.connection import Connection
+from pubstorm.__main__ import main
+
+pid, number, at = map(int, sys.argv[1:4])
+del sys.argv[1:4]
+read, answers = Connection.read_response, 0
+
+def counted(*words, **options):
+    global answers
+    answer = read(*words, **options)
+    answers += 1
+    if answers == at:
+        os.kill(pid or os.getpid(), number)
+    return answer
+
+Connection.read_response = counted
+main()
+"""
+"""A program: `pubstorm`, which sends a signal to a process, 0: itself, at an answer of Redis."""
 
 
 @pytest.fixture
@@ -111,23 +132,25 @@ def many(tmp_path: Path) -> str:
     return str(path)
 
 
-def begun(redis: OwnRedis, scenario: str, clients: int) -> subprocess.Popen[str]:
-    """A command that has written the users of so many clients. Who runs tests in the background
-    may have had SIGINT ignored; it would be inherited."""
-    heeds = ("env", "--default-signal=INT")
-    words = (*heeds, sys.executable, "-m", "pubstorm", "seed", redis.url, scenario, "--batch", "50")
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    client, deadline_s = redis.client(), time.monotonic() + DEADLINE_S
-    while client.dbsize() < clients and process.poll() is None and time.monotonic() < deadline_s:
-        pass
-    return process
+def signalled(
+    redis: OwnRedis, scenario: str, answers: int, number: signal.Signals, pid: int = 0
+) -> tuple[int, str, str]:
+    """The end of a command that sends a signal to a process, 0: itself, after so many answers:
+    exit code, stdout, stderr. Who runs tests in the background may have had SIGINT ignored; it
+    would be inherited."""
+    heeds = ("env", "--default-signal=INT", sys.executable, "-c", SIGNALLING)
+    fate = (str(pid), str(int(number)), str(answers))
+    words = (*heeds, *fate, "seed", redis.url, scenario, "--batch", "50")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_what_was_killed_goes_on_where_it_was(shell: Shell, own_redis: OwnRedis, many: str) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    with begun(own_redis, many, random.Random(seed).randrange(50, MANY // 2)) as process:
-        process.kill()
+    answers = random.Random(seed).randrange(100, MANY)
+    code, _, err = signalled(own_redis, many, answers, signal.SIGKILL)
+    assert code == -signal.SIGKILL, err
     code, out, _ = shell("seed", own_redis.url, many, "--verify")
     assert code == 1
     assert f" of {5 * MANY:,} rows" in out
@@ -136,20 +159,17 @@ def test_what_was_killed_goes_on_where_it_was(shell: Shell, own_redis: OwnRedis,
 
 
 def test_an_interrupt_is_reported_with_the_way_to_continue(own_redis: OwnRedis, many: str) -> None:
-    with begun(own_redis, many, 100) as process:
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=DEADLINE_S)
-    assert (process.returncode, out) == (130, "")
+    code, out, err = signalled(own_redis, many, 200, signal.SIGINT)
+    assert (code, out) == (130, "")
     assert "error: interrupted after " in err
     assert "hint: the same command continues there" in err
     assert "Traceback" not in err
 
 
 def test_a_redis_that_dies_meanwhile_is_reported(own_redis: OwnRedis, many: str) -> None:
-    with begun(own_redis, many, 100) as process:
-        own_redis.kill()
-        _, err = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 3
+    assert own_redis.process is not None
+    code, _, err = signalled(own_redis, many, 200, signal.SIGKILL, own_redis.process.pid)
+    assert code == 3
     assert ", after " in err and f" of {5 * MANY:,} rows" in err
     assert "the same command continues there" in err
     assert "Traceback" not in err

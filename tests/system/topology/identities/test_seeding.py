@@ -16,6 +16,7 @@ from pubstorm.plan import provisional_plan
 from pubstorm.scenario.load import parse_scenario
 from pubstorm.topology.identities.accounts import accounts_of
 from pubstorm.topology.identities.seeding import (
+    ANSWER_S,
     Identities,
     Meter,
     RedisAddress,
@@ -52,11 +53,11 @@ class After(Meter):
 
 
 @contextmanager
-def seeding(redis: OwnRedis, clients: int = 300, batch_rows: int = 50) -> Iterator[Seeding]:
+def seeding(redis: OwnRedis, clients: int = 300, answer_s: float = ANSWER_S) -> Iterator[Seeding]:
     """Seeding by one command; the connection is closed after it."""
-    store = RedisStore(RedisAddress.parse(redis.url), answer_s=0.5)
+    store = RedisStore(RedisAddress.parse(redis.url), answer_s)
     try:
-        yield Seeding(store, identities(clients), batch_rows)
+        yield Seeding(store, identities(clients), batch_rows=50)
     finally:
         store.close()
 
@@ -172,7 +173,8 @@ def test_a_slow_redis_is_reported(own_redis: OwnRedis) -> None:
     def slow() -> None:
         found.execute_command("CLIENT", "PAUSE", 60_000, "ALL")
 
-    with seeding(own_redis) as own, pytest.raises(StoreError, match="does not answer for"):
+    refused = pytest.raises(StoreError, match="does not answer for")
+    with seeding(own_redis, answer_s=0.5) as own, refused:
         own.write(own.positions(), After(500, slow))
 
 

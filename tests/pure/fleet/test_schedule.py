@@ -14,7 +14,7 @@ from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.protocol import HistogramPayload, OpenPace, SizeBin
 from pubstorm.contract.template import STAMP_BYTES
 from pubstorm.fleet.agents.frame import NEVER_NS, STAMP, AgentShard, ShardArguments
-from pubstorm.fleet.agents.receivers import Places, Room
+from pubstorm.fleet.agents.receivers import PassedOver, Places
 from pubstorm.fleet.zmq_agent.publisher import Messages, Pacer, Tempo
 from tests.system.publishers.conftest import feed, plan, publication
 
@@ -91,17 +91,17 @@ def test_a_pause_goes_on_where_it_began() -> None:
     ],
 )
 def test_each_kind_of_delivery_is_distinguished(places: list[int], found: list[str]) -> None:
-    had = Places(places[0], Room())
+    had = Places(places[0], PassedOver())
     assert [had.note(place)[0] for place in places] == found
 
 
 def test_places_passed_over_are_missing_until_they_come() -> None:
-    had = Places(0, Room())
+    had = Places(0, PassedOver())
     assert [had.note(place)[1] for place in (0, 5, 3, 2)] == [0, 4, -1, -1]
 
 
 def test_places_beyond_the_room_of_an_agent_are_too_late_to_check() -> None:
-    room = Room(left=199)
+    room = PassedOver(left=199)
     had, other = Places(0, room), Places(0, room)
     assert [had.note(place)[0] for place in (0, 201, 1)] == ["first", "first", "stale"]
     assert [other.note(place)[0] for place in (0, 100, 1, 129, 0)] == [

@@ -9,7 +9,6 @@ from unittest.mock import ANY
 
 import pytest
 
-from pubstorm.contract import Source
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import AddClients, ChangeRate, Plan, RemoveClients
 from pubstorm.contract.snapshot import Snapshot
@@ -18,7 +17,6 @@ from pubstorm.measure.phases import outage_events, phases, short_stages
 from pubstorm.measure.phases.collapse import CONSECUTIVE_TICKS, Before, follow
 from pubstorm.measure.phases.load_due import Grid, LoadDue, Tick, ticks
 from pubstorm.measure.run_log import AppliedChange
-from pubstorm.metrics.monitors import RUN_DELAY
 from pubstorm.result import Phase, PhaseStatus, ShortStage
 from pubstorm.result.samples import Track, Tracks
 from tests.kit import made
@@ -329,23 +327,6 @@ def test_an_outage_shorter_than_the_period_of_the_clients_is_seen() -> None:
     assert "45 were due" in event.text
     few = text.replace("interval: 10s", "interval: 20s")
     assert not list(outage_events(assembly([steady(7)] * 20 + silence(3, 7), scenario=few), {}))
-
-
-def test_a_stage_that_is_no_phase_has_outages_too() -> None:
-    (event,) = outage_events(assembly([GOOD] * 2 + silence(3)[:6]), {})
-    assert (event.at_s, event.kind) == (2, "outage")
-
-
-@pytest.mark.parametrize(("share", "kind"), [(0.4, "outage"), (0.9, "host")])
-def test_an_outage_in_which_a_program_had_no_processor_is_that_of_the_host(
-    share: float, kind: str
-) -> None:
-    waited = Track((9.0, 10.0, 11.0, 12.0), (0.0, 0.0, share, share))
-    tracks: Tracks = {(Source.single("broker", "main-0"), RUN_DELAY): waited}
-    (event,) = outage_events(assembly([GOOD] * 10 + silence(2)), tracks)
-    assert event.kind == kind
-    assert "nothing was received for 2.0 s" in event.text
-    assert ("had no processor for 1.8 s of it" in event.text) == (kind == "host")
 
 
 def test_an_outage_that_lasts_has_no_recovery() -> None:

@@ -112,8 +112,8 @@ def _readings(name: str, result: RunResult, tracks: Tracks) -> list[tuple[float,
 
 def curve_distance(seconds: Sequence[int], readings: Sequence[tuple[float, float]]) -> float:
     """Returns the distance between the shares of messages that are recorded, and played, until an
-    instant (Kolmogorov and Smirnov), as large as it is at least. `seconds` are the recorded messages of each second,
-    `readings` instants with the messages played until then."""
+    instant (Kolmogorov and Smirnov), as large as it is at least. `seconds` are the recorded
+    messages of each second, `readings` instants with the messages played until then."""
     sums = [0, *accumulate(seconds)]
     played = readings[-1][1] if readings else 0.0
     if not sums[-1] or not played:

@@ -49,7 +49,7 @@ Delivery = Literal["first", "reordered", "duplicate", "stale"]
 
 
 @dataclass
-class Room:
+class PassedOver:
     """Room of an agent for places that its streams passed over and that have not come."""
 
     left: int = 1 << 18
@@ -63,7 +63,7 @@ class Places:
 
     __slots__ = ("_first", "_next", "_passed", "_room", "_seen")
 
-    def __init__(self, first: int, room: Room) -> None:
+    def __init__(self, first: int, room: PassedOver) -> None:
         self._first = first
         self._next = first
         self._seen = 0
@@ -129,7 +129,7 @@ class Receivers(ABC, Generic[OneReceiver]):
         self._part, self._tally = part, tally
         self._own = part.place.population
         self._clients: dict[int, OneReceiver] = {}
-        self._room = Room()
+        self._room = PassedOver()
         self._starts: deque[tuple[int, int]] = deque()
         """Clients that will connect, each with its instant."""
         self._changes = list[ApplyChange]()

@@ -2,6 +2,20 @@ use super::*;
 
 const TO: usize = 3;
 const OTHER: usize = 5;
+const GAP: Delivery = Delivery::First { passed_over: 4 };
+const CLIENT: Noted =
+    Noted { delivery: GAP, expected: Expected::Client, copy_is_new: None, in_group: None };
+const FACTS: Facts = Facts {
+    to: TO,
+    counts_loss: true,
+    group_counts_loss: true,
+    absence: None,
+    expiry_left_s: Some(9),
+};
+
+fn received() -> Effects {
+    Effects { received: true, ..Effects::default() }
+}
 
 /// Calls `check` with every combination.
 fn for_all(mut check: impl FnMut(&Noted, &Facts)) {
@@ -75,75 +89,25 @@ fn a_plain_delivery_is_received_and_has_no_other_effect() {
 
 #[test]
 fn each_feature_has_its_effects() {
-    let first = Delivery::First { passed_over: 4 };
-    let client = Noted {
-        delivery: first,
-        expected: Expected::Client,
-        copy_is_new: None,
-        in_group: None,
-    };
-    let facts = Facts {
-        to: TO,
-        counts_loss: true,
-        group_counts_loss: true,
-        absence: None,
-        expiry_left_s: Some(9),
-    };
-    let group = |population: usize| Expected::Group { group: 0, population: population as u16 };
     let now = Some(Absence::Now { is_expired: true, expiry_s: 10 });
-    let duplicate = Noted { delivery: Delivery::Duplicate, ..client };
-    let unexpected = Noted { expected: Expected::Nothing, ..client };
-    let received = Effects { received: true, ..Effects::default() };
-    let as_received = Effects { expected: true, ..received };
+    let duplicate = Noted { delivery: Delivery::Duplicate, ..CLIENT };
+    let unexpected = Noted { expected: Expected::Nothing, ..CLIENT };
+    let as_received = Effects { expected: true, ..received() };
     for (what, noted, facts, effects) in [
-        ("a gap", client, facts, Effects { missing: 4, ..received }),
-        ("excluded from loss", client, Facts { counts_loss: false, ..facts }, as_received),
-        ("overlapping ways", unexpected, facts, as_received),
-        ("a duplicate", duplicate, facts, Effects { duplicate: true, ..Effects::default() }),
+        ("a gap", CLIENT, FACTS, Effects { missing: 4, ..received() }),
+        ("excluded from loss", CLIENT, Facts { counts_loss: false, ..FACTS }, as_received),
+        ("overlapping ways", unexpected, FACTS, as_received),
+        ("a duplicate", duplicate, FACTS, Effects { duplicate: true, ..Effects::default() }),
         (
             "a copy by subscription identifier",
             Noted { copy_is_new: Some(true), ..duplicate },
-            facts,
+            FACTS,
             Effects { copy: true, ..Effects::default() },
         ),
         (
-            "the group had it",
-            Noted { expected: group(TO), in_group: Some(Delivery::Duplicate), ..client },
-            facts,
-            Effects { duplicate: true, ..Effects::default() },
-        ),
-        (
-            "late for the member, and new to the group",
-            Noted {
-                delivery: Delivery::Stale,
-                expected: group(TO),
-                in_group: Some(Delivery::Reordered { filled: true }),
-                ..client
-            },
-            facts,
-            Effects { reordered: true, ..received },
-        ),
-        (
-            "late for the member, and late for the group",
-            Noted {
-                delivery: Delivery::Stale,
-                expected: group(TO),
-                in_group: Some(Delivery::Stale),
-                ..client
-            },
-            facts,
-            Effects { stale: true, ..Effects::default() },
-        ),
-        (
-            "another population expects it for the group",
-            Noted { expected: group(OTHER), in_group: Some(first), ..client },
-            facts,
-            Effects { less: Some(OTHER), ..as_received },
-        ),
-        (
             "offline in the stage of the message",
-            client,
-            Facts { absence: now, ..facts },
+            CLIENT,
+            Facts { absence: now, ..FACTS },
             Effects {
                 arrived_in_time: true,
                 after_expiry: true,
@@ -153,12 +117,42 @@ fn each_feature_has_its_effects() {
         ),
         (
             "offline in another stage",
-            client,
-            Facts { absence: Some(Absence::Earlier), ..facts },
-            received,
+            CLIENT,
+            Facts { absence: Some(Absence::Earlier), ..FACTS },
+            received(),
         ),
     ] {
         assert_eq!(classify(&noted, &facts), effects, "{what}");
+    }
+}
+
+#[test]
+fn a_delivery_to_a_member_is_judged_by_its_group() {
+    let duplicate = Effects { duplicate: true, ..Effects::default() };
+    let again = Some(Delivery::Duplicate);
+    let filled = Some(Delivery::Reordered { filled: true });
+    let stale = Delivery::Stale;
+    for (what, population, delivery, in_group, effects) in [
+        ("the group had it", TO, GAP, again, duplicate),
+        ("late in both", TO, stale, Some(stale), Effects { stale: true, ..Effects::default() }),
+        (
+            "late, and new to the group",
+            TO,
+            stale,
+            filled,
+            Effects { reordered: true, ..received() },
+        ),
+        (
+            "another population expects it for the group",
+            OTHER,
+            GAP,
+            Some(GAP),
+            Effects { expected: true, less: Some(OTHER), ..received() },
+        ),
+    ] {
+        let expected = Expected::Group { group: 0, population: population as u16 };
+        let noted = Noted { delivery, expected, copy_is_new: None, in_group };
+        assert_eq!(classify(&noted, &FACTS), effects, "{what}");
     }
 }
 

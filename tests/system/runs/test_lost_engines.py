@@ -38,8 +38,8 @@ stages:
   - disconnect: {}
 """
 EXCLUDED = ("--set", "drain=1s")
-"""Without a replacement, all deliveries are excluded from loss. Each drain lasts its whole time, and
-no figure depends on it."""
+"""Without a replacement, all deliveries are excluded from loss: each drain lasts its whole time,
+and no figure depends on it."""
 
 
 def play(start: RunMaker, policy: str, first: str) -> tuple[int, Any]:

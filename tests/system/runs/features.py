@@ -288,7 +288,6 @@ populations:
 """
 """Requests that paho answers. With the answers of the last stage, all of the others have come."""
 THIRD = """
-drain: 500ms
 populations:
   lonely:
     clients: 2

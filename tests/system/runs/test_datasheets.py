@@ -4,10 +4,12 @@ that ends or freezes in their midst, and a generator without time for them."""
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from pubstorm.host.children import find
 from tests.kit import program
 from tests.kit.nats_server import servers_in
 from tests.kit.ports import free_port
+from tests.kit.serving import until
+from tests.system.runs.underway import end_stage, readings
 
 pytestmark = pytest.mark.slow("a sheet plays a search, a series and a run with a restart")
 
@@ -43,7 +47,6 @@ MEMORY = f"""\
 {TOPOLOGY}
 {ANY_SPEED}
 populations: {{client: {{clients: 2000}}}}
-# On a busy host, a reading may be late: each hold has some.
 monitors: {{interval: 200ms}}
 stages:
   - connect: {{name: first, clients: 500, timeout: 5s}}
@@ -56,6 +59,11 @@ stages:
   - hold: {{name: "2000", for: 1s}}
 sweep: {{steps: [{{step: sessions}}], broker: same, pause: 0s}}
 """
+INTERVAL_S = 0.2
+HOLDS = (1, 3, 5, 7)
+"""Stages of the memory cell that hold."""
+COVERED_SHARE = 0.95
+"""Share of a hold stage that readings cover at its end: more than a figure needs."""
 RESTART = f"""\
 {TOPOLOGY}
 {ANY_SPEED}
@@ -94,29 +102,66 @@ cells:
 """
 
 
-def once_it_has(files: int, then: str) -> list[str]:
-    """Returns the command of a mosquitto to which something happens once it has so many files
-    open: some for itself, and one for each client."""
-    has = f"$(ls /proc/$!/fd | wc -l) -ge {files}"
-    line = f"mosquitto -p {{port}} & while ! [ {has} ]; do sleep 0.02; done; {then}; wait"
-    return ["sh", "-c", line]
+ONCE_BUSY = """\
+mkfifo FOLDER/$$
+mosquitto -v -p {port} > FOLDER/$$ 2>&1 &
+clients=0
+while read -r line; do
+  case $line in
+    *"New client connected"*) clients=$((clients + 1)) ;;
+    *"Received PUBLISH"*) clients=CLIENTS ;;
+  esac
+  [ $clients -ne CLIENTS ] || kill -SIGNAL $!
+done < FOLDER/$$
+wait
+"""
+
+
+def once_busy(folder: Path, clients: int, signal: str) -> list[str]:
+    """Returns the command of a mosquitto that gets a signal once its log has so many clients, or a
+    message."""
+    line = ONCE_BUSY.replace("FOLDER", str(folder)).replace("CLIENTS", str(clients))
+    return ["sh", "-c", line.replace("SIGNAL", signal)]
 
 
 def play(
-    folder: Path, *words: str, capacity: str = "capacity"
+    folder: Path, *words: str, **texts: str
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    for name, text in {"capacity": CAPACITY, "memory": MEMORY, "restart": RESTART}.items():
+    """Plays a sheet. `texts` replace scenarios by their names."""
+    scenarios = {"capacity": CAPACITY, "memory": MEMORY, "restart": RESTART} | texts
+    for name, text in scenarios.items():
         (folder / f"{name}.yaml").write_text(text)
-    plan = PLAN.replace("FOLDER/capacity", f"FOLDER/{capacity}").replace("FOLDER", str(folder))
-    (folder / "plan.yaml").write_text(plan)
-    command = ("datasheet", *words, "--plan", "plan.yaml", "--for", "10min", "--out", "sheet")
+    (folder / "plan.yaml").write_text(PLAN.replace("FOLDER", str(folder)))
+    command = ("datasheet", *words, "--plan", "plan.yaml", "--for", "2h", "--out", "sheet")
     done = program.run(command, capture_output=True, text=True, cwd=folder, timeout=240)
     stored = json.loads((folder / "sheet" / "datasheet.json").read_text())
     return done, stored
 
 
+def end_holds(folder: Path) -> None:
+    """Ends each hold stage of the memory cell once it has enough readings for a figure."""
+    steps = until(lambda: [*folder.glob("sheet/cells/*-memory/steps/*/events.jsonl")])
+    run = steps[0].parent
+    for stage in HOLDS:
+        until(lambda stage=stage: is_covered(run, stage))
+        end_stage(run)
+
+
+def is_covered(run: Path, stage: int) -> bool:
+    """Returns True once readings cover enough of a stage that is under way."""
+    lines = (run / "events.jsonl").read_text().splitlines(keepends=True)
+    events = [json.loads(line) for line in lines if line.endswith("\n")]
+    began_s = next((each["at_s"] for each in events if each.get("stage") == stage), math.inf)
+    read_s = [at_s for at_s, _ in readings(run, "broker-0", "private_bytes") if at_s >= began_s]
+    is_some = len(read_s) >= 4
+    return is_some and len(read_s) * INTERVAL_S >= COVERED_SHARE * (read_s[-1] - began_s)
+
+
 def test_a_sheet_has_its_figures_and_the_reasons_of_those_that_it_lacks(tmp_path: Path) -> None:
-    done, stored = play(tmp_path, "mosquitto")
+    with ThreadPoolExecutor() as pool:
+        holds = pool.submit(end_holds, tmp_path)
+        done, stored = play(tmp_path, "mosquitto", memory=MEMORY.replace("for: 1s", "for: 2min"))
+        holds.result()
     assert done.returncode == 0, done.stderr
     assert stored["complete"]
     assert stored["identity"]["version"]
@@ -136,10 +181,12 @@ def test_a_sheet_has_its_figures_and_the_reasons_of_those_that_it_lacks(tmp_path
 
 
 def test_a_broker_that_ends_by_itself_has_a_sheet_that_says_so(tmp_path: Path) -> None:
-    broker = {"kind": "command", "command": once_it_has(12, "kill $!")}
+    broker = {"kind": "command", "command": once_busy(tmp_path, 100, "TERM")}
     recipe = {"name": "brief", "source": "here", "install": "nothing", "broker": broker}
     (tmp_path / "brief.yaml").write_text(json.dumps(recipe | {"warm_up": "1s"}))
-    done, stored = play(tmp_path, "./brief.yaml", "--only", "memory,restart")
+    # The broker ends with the first message, long before the fault.
+    later = RESTART.replace("for: 3s", "for: 4s").replace("at: 1s", "at: 3s")
+    done, stored = play(tmp_path, "./brief.yaml", "--only", "memory,restart", restart=later)
     assert "Traceback" not in done.stderr
     assert done.returncode == 0, done.stderr
     memory, restart = stored["cells"]
@@ -153,7 +200,7 @@ def test_a_broker_that_ends_by_itself_has_a_sheet_that_says_so(tmp_path: Path) -
 
 def test_a_broker_that_freezes_has_a_sheet_that_says_so(tmp_path: Path) -> None:
     # 100 clients connect at a time, so the first ones are connected.
-    broker = {"kind": "command", "command": once_it_has(300, "kill -STOP $!")}
+    broker = {"kind": "command", "command": once_busy(tmp_path, 300, "STOP")}
     recipe = {"name": "frozen", "source": "here", "install": "nothing", "broker": broker}
     (tmp_path / "frozen.yaml").write_text(json.dumps(recipe | {"warm_up": "1s"}))
     done, stored = play(tmp_path, "./frozen.yaml", "--only", "memory")
@@ -167,8 +214,8 @@ def test_a_sheet_says_what_a_busy_generator_hides(tmp_path: Path) -> None:
     """The agent may use a thousandth of its time, so trials with more load are no evidence: the
     answer is at most a lower bound, and names the generator."""
     busy = CAPACITY.replace('busy: "100%"', 'busy: "0.1%"')
-    (tmp_path / "busy.yaml").write_text(busy.replace("repeat: 1", "repeat: 1\n  precision: 100%"))
-    done, stored = play(tmp_path, "mosquitto", "--only", "capacity", capacity="busy")
+    busy = busy.replace("repeat: 1", "repeat: 1\n  precision: 100%")
+    done, stored = play(tmp_path, "mosquitto", "--only", "capacity", capacity=busy)
     assert "Traceback" not in done.stderr
     (capacity,) = stored["cells"]
     (figure,) = capacity["figures"]
@@ -226,17 +273,21 @@ def flows_in(plan: Path) -> list[dict[str, Any]]:
 
 
 START = """\
-[ ! -f pid ] || { kill $(cat pid); sleep 0.3; }
+if [ -f pid ]; then
+  kill $(cat pid)
+  while grep -qs '^State:.[^Z]' /proc/$(cat pid)/status; do sleep 0.02; done
+fi
 setsid mosquitto -p PORT > mosquitto.log 2>&1 &
 echo $! > pid
-sleep 0.3
+until grep -q ':HEX 00000000:0000 0A ' /proc/net/tcp; do sleep 0.02; done
 """
+"""Ends the broker, and starts it again once it is gone. Returns once it listens."""
 
 
 def test_a_broker_that_runs_is_restarted_by_a_command(tmp_path: Path) -> None:
     port = free_port()
-    (tmp_path / "start").write_text(START.replace("PORT", str(port)))
-    subprocess.run(["sh", "start"], cwd=tmp_path, check=True)
+    (tmp_path / "start").write_text(START.replace("PORT", str(port)).replace("HEX", f"{port:04X}"))
+    subprocess.run(["sh", "start"], cwd=tmp_path, check=True, timeout=60)
     address = f"mqtt://127.0.0.1:{port}"
     try:
         words = (address, "--yes", "--only", "restart")

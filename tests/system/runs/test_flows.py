@@ -47,7 +47,6 @@ populations:
 flows:
   - {from: "device/{n}/telemetry", of: sensor, to: "device.{n}.telemetry", at: backend}
 stages: [connect, {publish: 2s}, disconnect]
-drain: 1s
 thresholds: ["sensor.sent == 1000"]
 defaults: "off"
 """

@@ -54,7 +54,6 @@ populations:
 flows:
   - {from: "device/{n}/telemetry", of: sensor, to: telemetry, at: reader}
 stages: [connect, {publish: 2s}, disconnect]
-drain: 2s
 thresholds: ["sensor.sent == 1000", "reader.connected == 2", "worker.connected == 3"]
 defaults: "off"
 """

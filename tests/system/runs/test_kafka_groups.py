@@ -51,7 +51,6 @@ stages:
   - disconnect: {populations: [worker]}
   - publish: 1s
   - disconnect
-drain: 2s
 thresholds: [lost == 0, "sensor.sent == 1500", "log.cpu.max > 0%"]
 defaults: "off"
 """
@@ -130,7 +129,6 @@ stages:
   - publish: {for: 3s, changes: [{at: 1s, population: helper, remove: 1}]}
   - publish: 1s
   - disconnect
-drain: 2s
 thresholds: [lost == 0, "sensor.sent == 3000"]
 defaults: "off"
 """

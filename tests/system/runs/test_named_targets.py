@@ -34,7 +34,6 @@ populations:
 flows:
   - {from: "device/{n}/telemetry", of: sensor, to: "device.{n}.telemetry", at: backend}
 stages: [connect, {publish: 2s}, disconnect]
-drain: 1s
 monitors: {interval: 200ms}
 thresholds: ["sensor.sent == 1000", lost == 0, "mqtt.cpu.mean >= 0%", "server-0.rss.max > 1MB"]
 defaults: "off"

@@ -39,12 +39,11 @@ populations:
 stages:
   - connect: {{populations: [scada]}}
   - connect: {{populations: [plant]}}
-  - publish:
-      name: load
-      for: 6s
-      changes:
-        - {{at: 2s, population: plant/brittle, remove: 100%}}
-        - {{at: 3s, population: plant/brittle, add: 100%}}
+  - publish: {{name: first, for: 2s}}
+  # All data has arrived: what a broker has not read is lost with a connection that is reset.
+  - disconnect: {{name: deaths, populations: [plant/brittle]}}
+  - connect: {{name: return, populations: [plant/brittle]}}
+  - publish: {{name: second, for: 4s}}
   - disconnect: {{populations: [plant]}}
   - hold: 1s
   - disconnect

@@ -15,9 +15,8 @@ import psutil
 import pytest
 
 from pubstorm.contract.histogram import Histogram
-from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from tests.kit.serving import until
-from tests.system.runs.underway import end_stage
+from tests.system.runs.underway import end_stage, snapshots
 
 pytestmark = pytest.mark.xdist_group("pause")
 
@@ -27,6 +26,7 @@ RunMaker = Callable[..., Any]
 CLIENTS = 40
 RATE_PER_S = 10 * CLIENTS
 PAUSE_S = 2
+"""Shortest pause, and the time by which it is longer than what is before it."""
 SECOND_NS = 10**9
 SLACK = CLIENTS
 """Messages by which a schedule may differ from its rate: one of each client."""
@@ -37,26 +37,33 @@ PAIR = """
   backend-{name}:
     clients: 1
     subscriptions: [{{topic: "{name}/#", qos: 1}}]"""
+PUBLISH = 1
+"""Index of the publish stage."""
 NARROW = 2
 """Place of the population of devices that wait."""
 
 
-def stand_still(broker: Any) -> float:
-    """Stops a broker for PAUSE_S. Returns the seconds for which it certainly stood still."""
+def stand_still(broker: Any, began_ns: int) -> float:
+    """Stops a broker for so long that the pause is most of the stage that began at an instant.
+    Returns the seconds for which the broker certainly stood still."""
     broker.signal(signal.SIGSTOP)
     while psutil.Process(broker.process.pid).status() != psutil.STATUS_STOPPED:
         pass
     stopped_ns = time.monotonic_ns()
-    threading.Event().wait(PAUSE_S)
+    threading.Event().wait(PAUSE_S + (stopped_ns - began_ns) / SECOND_NS)
     least_ns = time.monotonic_ns() - stopped_ns
     broker.signal(signal.SIGCONT)
     return least_ns / SECOND_NS
 
 
+def publishing_since(directory: Path) -> int | None:
+    """Returns the instant at which the publish stage began, once messages were sent."""
+    return next((each.from_ns for each in snapshots(directory) if each.stage == PUBLISH), None)
+
+
 def is_level(directory: Path, after_ns: int) -> bool:
     """True if no client has messages that are due and not sent, at some time after an instant."""
-    *lines, _ = (directory / SNAPSHOTS_FILE).read_text().split("\n")
-    last = Snapshot.model_validate_json(lines[-1])
+    last = snapshots(directory)[-1]
     return last.from_ns > after_ns and not last.populations[NARROW].gauges.backlog
 
 
@@ -70,8 +77,8 @@ def played(
     pairs = (PAIR.format(name=name, window=n) for name, n in (("wide", 65535), ("narrow", 1)))
     rest = "stages: [connect, publish: 10min]\nthresholds: [lost == 0]\nsnapshot_interval: 200ms\n"
     run = shared_start(f"target: {broker.url}\npopulations:{''.join(pairs)}\n{rest}drain: 1min\n")
-    run.wait_for("publish")
-    least_s = stand_still(broker)
+    began_ns = until(lambda: publishing_since(run.directory))
+    least_s = stand_still(broker, began_ns)
     continued_ns = time.monotonic_ns()
     until(lambda: is_level(run.directory, continued_ns))
     end_stage(run.directory)

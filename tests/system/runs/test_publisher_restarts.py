@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from pubstorm.play.control_socket import ask
 from tests.kit.runs import Run, RunMaker
 from tests.system.runs.test_publishers import result_of
+from tests.system.runs.underway import end_stage, ready, until_seen
 
 pytestmark = [
     pytest.mark.xdist_group("publishers"),
@@ -19,15 +21,14 @@ pytestmark = [
 SCENARIO = """
 name: restarts
 snapshot_interval: 200ms
-drain: 500ms
 populations:
   native:
     clients: 1
-    publisher: libzmq
+    publisher: {kind: libzmq, high_water_mark: 0}
     publications: [{topic: "a/{0..2}", size: 32B, rate: 1k/s}]
   python:
     clients: 2
-    publisher: pyzmq
+    publisher: {kind: pyzmq, high_water_mark: 0}
     publications: [{topic: "", size: 32B, rate: 500/s}]
   of-native:
     reconnect: {after: 20ms, up_to: 20ms}
@@ -59,7 +60,7 @@ stages:
         - {at: 1s, stop: native, for: 500ms}
         - {at: 1200ms, stop: python-1, for: 300ms}
         - {at: 4s, stop: native, for: 200ms, name: again}
-  - hold: {name: pause, for: 3s, faults: [{at: 200ms, stop: python, for: 200ms}]}
+  - hold: {name: pause, for: 10min, faults: [{at: 0s, stop: python, for: 5min}]}
   - connect: {name: back}
   - publish: {name: after, for: 2s}
   - disconnect
@@ -75,6 +76,16 @@ def run(shared_start: RunMaker) -> Run:
 
 @pytest.fixture(scope="module")
 def result(run: Run) -> dict[str, Any]:
+    """The hold stage lasts until the subscribers of `python` were without it, and are back."""
+
+    def is_ready(clients: int) -> bool:
+        return ready(run.directory, "of-python") == clients
+
+    run.wait_for("! stop python\n")
+    until_seen(run, lambda: is_ready(0))
+    ask(run.directory, "repair stop python")
+    until_seen(run, lambda: is_ready(10))
+    end_stage(run.directory)
     return result_of(run)
 
 
@@ -86,7 +97,7 @@ def sent(result: dict[str, Any]) -> dict[str, int]:
 
 def test_stopped_publishers_end_no_run(result: dict[str, Any]) -> None:
     assert not result["ended_early"]
-    assert {event["kind"] for event in result["events"]} == {"fault"}
+    assert {event["kind"] for event in result["events"]} == {"fault", "by_hand"}
     assert [each["ending"] for each in result["publishers"]] == ["bye"] * 3
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.kit.runs import Play
+from tests.kit.runs import RunMaker
+from tests.system.runs.underway import counted, end_stage, ready, until_seen
 
 pytestmark = pytest.mark.xdist_group("quic")
 
@@ -17,26 +18,40 @@ topology: {brokers: {broker: {kind: embedded, transport: quic}}}
 populations:
   early:
     clients: 4
-    keep_alive: 1s
+    keep_alive: 4s
     tls: {resume: 100%, early_data: true}
     subscriptions: [{topic: "early/{n}", qos: 2}]
     publications: [{topic: "early/{n}", rate: 20/s, qos: 2}]
-  resuming: {clients: 4, keep_alive: 1s, tls: {resume: 100%}}
+  resuming: {clients: 4, keep_alive: 4s, tls: {resume: 100%}}
 stages:
   - connect: {timeout: 5s}
   - disconnect: {name: leave}
   - connect: {name: return}
   - publish: {name: accepted, for: 2s}
-  - hold: {for: 6s, faults: [{at: 1s, kill: broker, for: 1s}]}
+  - hold: {for: 10min, faults: [{at: 500ms, kill: broker, for: 1s}]}
   - publish: {name: rejected, for: 2s}
   - disconnect: {}
+snapshot_interval: 200ms
 defaults: off
 """
 
 
 @pytest.fixture(scope="module")
-def populations(shared_run: Play) -> dict[str, Any]:
-    found: dict[str, Any] = shared_run(SCENARIO)[1]["populations"]
+def populations(shared_start: RunMaker) -> dict[str, Any]:
+    """The hold stage lasts until all clients were cut off and are back."""
+    run = shared_start(SCENARIO)
+
+    def are_back() -> bool:
+        return all(
+            counted(run.directory, name, "disconnected_total") == CLIENTS
+            and ready(run.directory, name) == CLIENTS
+            for name in ("early", "resuming")
+        )
+
+    until_seen(run, are_back)
+    end_stage(run.directory)
+    run.finish()
+    found: dict[str, Any] = run.result()["populations"]
     return found
 
 

@@ -16,7 +16,6 @@ CLIENTS = 10
 KEPT = 4
 """Devices with one retained message each."""
 LOAD = f"""\
-drain: 2s
 monitors: {{host: false}}
 stages:
   - connect: {{name: first, populations: [device, kept, brief, durable, brisk, steady]}}

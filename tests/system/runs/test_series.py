@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 from tests.kit import program
 from tests.kit.runs import RunMaker
 from tests.kit.serving import until
+from tests.system.runs.underway import end_stage, snapshots
 
 LOAD = """\
 topology: {brokers: {broker: {kind: mosquitto}}}
@@ -41,6 +44,11 @@ def outcomes(series: dict[str, Any]) -> list[str | None]:
     return [step["status"] for step in series["steps"]]
 
 
+def publishes(step: Path, after_ns: int) -> bool:
+    """Returns True if a step publishes at some time after an instant."""
+    return any(each.stage == 1 and each.from_ns > after_ns for each in snapshots(step))
+
+
 def test_steps_can_share_a_broker_that_is_gone_after_the_series(
     start: RunMaker, gone: Gone
 ) -> None:
@@ -56,7 +64,7 @@ def test_steps_can_share_a_broker_that_is_gone_after_the_series(
 def test_a_series_that_was_killed_in_a_step_is_resumed(start: RunMaker, gone: Gone) -> None:
     """The last step cannot begin: it leaves the log of its broker."""
     broken = "topology.brokers.broker.settings: {no_such: 5}"
-    steps = f"[{{seed: 1}}, {{stages.1.publish: 3s}}, {{{broken}}}]"
+    steps = f"[{{seed: 1}}, {{stages.1.publish: 10min}}, {{{broken}}}]"
     run = start(f"{LOAD}sweep: {{pause: 0s, steps: {steps}}}\n")
     until(lambda: [*run.directory.glob("steps/02-*/snapshots.jsonl")])
     children = run.children()
@@ -67,9 +75,13 @@ def test_a_series_that_was_killed_in_a_step_is_resumed(start: RunMaker, gone: Go
     assert (outcomes(series), series["complete"]) == (["pass", None, None], False)
     first = results(run.directory)[0]
 
-    words = ("run", "--quiet", "--resume", str(run.directory))
-    resumed = program.run(words, capture_output=True, text=True, timeout=120)
-    assert resumed.returncode == 3, resumed.stderr
+    words, resumed_ns = ("run", "--quiet", "--resume", str(run.directory)), time.monotonic_ns()
+    with program.popen(words, stderr=subprocess.PIPE, text=True) as resumed:
+        (step,) = run.directory.glob("steps/02-*")
+        until(lambda: publishes(step, resumed_ns))
+        end_stage(step)
+        _, errors = resumed.communicate(timeout=120)
+    assert resumed.returncode == 3, errors
     series = stored(run.directory)
     assert (outcomes(series), series["complete"]) == (["pass", "pass", None], True)
     assert (run.directory / series["steps"][2]["folder"] / "topology/broker-0/broker.log").exists()

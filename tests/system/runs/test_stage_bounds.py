@@ -22,7 +22,7 @@ populations:
     subscriptions: ["up/#"]
     publications: [{{topic: "up/{{n}}", rate: 10/s}}]
 stages:
-  - connect: {{timeout: 1s}}
+  - connect: {{timeout: 5s}}
   - publish: 100ms
 drain: 500ms
 snapshot_interval: 200ms

@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.play.control_socket import ask
+from pubstorm.result.journal import journal_lines, snapshots_in
 from pubstorm.result.machinery import ENOUGH_SHARE
 from pubstorm.result.samples import SAMPLES_FILE, Tracks, read_samples
 from tests.kit import program
@@ -68,6 +71,52 @@ def wait_for(
         assert run.process.poll() is None, (run.stderr, found)
         assert time.monotonic() < deadline_s, (source, metric, found)
         time.sleep(POLL_S)
+
+
+def snapshots(directory: Path) -> list[Snapshot]:
+    """Returns the snapshots that a run has written so far, in order."""
+    if not (directory / SNAPSHOTS_FILE).exists():
+        return []
+    return list(snapshots_in(journal_lines(directory, SNAPSHOTS_FILE)))
+
+
+def counted(directory: Path, population: str, counter: str) -> int:
+    """Returns a counter of a population so far."""
+    found, place = snapshots(directory), _place(directory, population)
+    return sum(getattr(each.populations[place].counters, counter) for each in found)
+
+
+def outcomes(directory: Path, population: str) -> Counter[str]:
+    """Returns the problems of a population so far, by reason."""
+    found = Counter[str]()
+    for each in snapshots(directory):
+        found.update(each.populations[_place(directory, population)].outcomes)
+    return found
+
+
+def ready(directory: Path, population: str) -> int:
+    """Returns the clients of a population that are ready, in the last snapshot of each agent."""
+    latest = {each.agent: each for each in snapshots(directory)}
+    place = _place(directory, population)
+    return sum(each.populations[place].gauges.ready for each in latest.values())
+
+
+def _place(directory: Path, population: str) -> int:
+    """Returns the index of a population of a run that has begun."""
+    plan = json.loads((directory / "plan.json").read_text())
+    return [each["name"] for each in plan["populations"]].index(population)
+
+
+def until_seen(run: Run, condition: Callable[[], bool]) -> None:
+    """Waits until a condition is met by what a run has written. Fails at once if the run ends."""
+
+    def is_seen() -> bool:
+        is_over = run.process.poll() is not None
+        found = (run.directory / "plan.json").exists() and condition()
+        assert found or not is_over, run.stderr
+        return found
+
+    until(is_seen)
 
 
 def tracks_of(directory: Path) -> Tracks:

@@ -173,7 +173,7 @@ thresholds: ["clients_back.all@kill hub < 30s"]
     there_s = wait_for(run, "reader", "connected", lambda n: n == 3)
     gone_s = wait_for(run, "reader", "connected", lambda n: n == 0, there_s)
     repair(run, "kill hub", "1 broker is up again")
-    wait_for(run, "reader", "connected", lambda n: n == 3, gone_s)
+    wait_for(run, "reader", "ready", lambda n: n == 3, gone_s)
     end_stage(run.directory)
     code, result = run.finish(), run.result()
     reader = result["populations"]["reader"]

@@ -37,7 +37,7 @@ populations:
   device:
     clients: 6
     reconnect: never
-    connect_timeout: 2s
+    connect_timeout: 5s
     tls: {{ca: {ca}}}
     subscriptions: [{{topic: "d/{{n}}", qos: 1}}]
     publications: [{{topic: "d/{{n}}", rate: 10/s, qos: 1}}]

@@ -7,17 +7,20 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from tests.kit.rabbitmq import Rabbit, rabbit_in
 from tests.kit.runs import Play, RunMaker
+from tests.kit.serving import until
 from tests.kit.starved import passes
+from tests.system.runs.underway import end_stage, until_sampled, until_sampled_after, whole
 
 pytestmark = pytest.mark.xdist_group("amqp")
 
@@ -141,14 +144,18 @@ def seen(rabbit: Rabbit, shared_run: Play) -> Seen:
         queue = channel.queue_declare("", exclusive=True).method.queue
         channel.queue_bind(queue, "amq.topic", "i.*")
         code, result = shared_run(SCENARIO.replace("URL", rabbit.url), "--set", "fleet.agents=2")
-        for method, _, _ in channel.consume(queue, auto_ack=True, inactivity_timeout=2):
-            if method is None:
-                break
+        # The broker has confirmed each message, so all that come are in the queue.
+        count = channel.queue_declare(queue, passive=True).method.message_count
+        for method, _, _ in islice(channel.consume(queue, auto_ack=True), count):
             received.append(method.routing_key)
     assert passes(code, result), result["verdict"]
     populations = result["populations"].values()
     sent = sum(each["sent_total"] for each in populations)
-    came = sum(each["received_total"] + each["requeued_total"] for each in populations)
+    acked = sum(each["acked_total"] for each in populations)
+    requeued = sum(each["requeued_total"] for each in populations)
+    came = sum(each["received_total"] for each in populations) + requeued
+    never = ("unacknowledged", "never")
+    taken = came - requeued - sum(result["populations"][each]["received_total"] for each in never)
 
     def grown(found: dict[str, int], *keys: str) -> int:
         return sum(found.get(key, 0) - before.get(key, 0) for key in keys)
@@ -158,6 +165,8 @@ def seen(rabbit: Rabbit, shared_run: Play) -> Seen:
         lambda found: (
             grown(found, "publish") >= sent
             and grown(found, "deliver", "deliver_no_ack") >= came + len(received)
+            and grown(found, "confirm") >= acked
+            and grown(found, "ack") >= taken
         )
     )
     return Seen(result, before, after, (names, rabbit.names()), received)
@@ -236,26 +245,23 @@ def test_messages_of_others_are_foreign(rabbit: Rabbit, start: RunMaker) -> None
     played = start(
         f"target: {rabbit.url}\n"
         "populations: {own: {clients: 1, subscriptions: [{exchange: amq.topic, key: x.#}]}}\n"
-        "stages: [connect, {hold: 5s}, disconnect]\n"
+        "stages: [connect, {hold: {name: strangers, for: 10min}}, disconnect]\n"
         'thresholds: ["own.ready_max == 1"]\ndefaults: "off"\n'
     )
-    sent = threading.Event()
+    played.wait_for("  strangers ")
+    with rabbit.channel() as channel:
+        channel.confirm_delivery()
+        for _ in range(FOREIGN):
+            channel.basic_publish("amq.topic", "x.y", b"theirs", mandatory=True)
 
-    def publish() -> None:
-        with rabbit.channel() as channel:
-            channel.confirm_delivery()
-            while not played.process.poll() and not sent.is_set():
-                try:
-                    for _ in range(FOREIGN):
-                        channel.basic_publish("amq.topic", "x.y", b"theirs", mandatory=True)
-                except Exception:
-                    continue
-                sent.set()
+    def counted() -> int:
+        *lines, _ = (played.directory / SNAPSHOTS_FILE).read_text().split("\n")
+        snapshots = map(Snapshot.model_validate_json, lines)
+        return sum(each.populations[0].counters.foreign_total for each in snapshots)
 
-    publisher = threading.Thread(target=publish)
-    publisher.start()
+    until(lambda: counted() >= FOREIGN)
+    end_stage(played.directory)
     code = played.finish()
-    publisher.join()
     result = played.result()
     assert passes(code, result), result["verdict"]
     assert result["populations"]["own"]["foreign_total"] == FOREIGN
@@ -456,8 +462,12 @@ populations:
     protocol: amqp
     clients: 1
     subscriptions: [{exchange: amq.topic, key: d.#, queue: kept, acknowledge: never, PREFETCH}]
-stages: [connect, {publish: 5s}, disconnect]
-drain: 1s
+stages:
+  - connect
+  - hold: {name: idle, for: 10min}
+  - publish: 5s
+  - hold: {name: kept, for: 10min}
+  - disconnect
 thresholds: ["sender.sent == 5000"]
 defaults: "off"
 """
@@ -465,18 +475,24 @@ defaults: "off"
 
 @pytest.mark.slow("RabbitMQ starts")
 @pytest.mark.parametrize("prefetch", [0, 10])
-def test_memory_that_unacknowledged_deliveries_take_is_named(run: Play, prefetch: int) -> None:
-    _, result = run(UNACKNOWLEDGED.replace("PREFETCH", f"prefetch: {prefetch}"))
+def test_memory_that_unacknowledged_deliveries_take_is_named(
+    start: RunMaker, prefetch: int
+) -> None:
+    run = start(UNACKNOWLEDGED.replace("PREFETCH", f"prefetch: {prefetch}"))
+    run.wait_for("  idle ")
+    until_sampled(run.directory, "main-0", "rss_bytes", 1)
+    end_stage(run.directory)
+    run.wait_for("  kept ")
+    until_sampled_after(run.directory, "main-0", "rss_bytes")
+    end_stage(run.directory)
+    run.finish()
+    result = run.result()
     never = result["populations"]["never"]
     assert never["received_total"] == (prefetch or 5000)
     assert never["leaves_deliveries"]
-    (memory,) = (
-        each["load"]
-        for each in result["monitors"]
-        if (each["source"], each["metric"]) == ("main-0", "rss_bytes")
-    )
+    memory = whole(result, "main-0", "rss_bytes")
     # The payloads alone are 50 MB.
-    assert memory["last"] - memory["first"] > 20e6
+    assert memory["max"] - memory["first"] > 20e6
     assert any("its memory grew by" in each for each in result["verdict"]["evidence"])
 
 

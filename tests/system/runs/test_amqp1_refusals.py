@@ -141,6 +141,10 @@ NONSENSE: Mapping[str, tuple[bytes | None, str, str]] = {
 words beside that."""
 
 
+LIMITS = {"connect_timeout": {"connect_timeout": "2s"}}
+"""Keys of a population by its outcome."""
+
+
 def serve(data: bytes | None, listener: socket.socket, kept: list[socket.socket]) -> None:
     """Answers each client with these bytes, until the listener is closed."""
     while True:
@@ -168,7 +172,7 @@ def test_a_server_that_is_no_broker_is_counted(run: Play, tmp_path: Path) -> Non
             words = (data, listener, kept)
             threading.Thread(target=serve, args=words, daemon=True).start()
         cases: Cases = {
-            name: (population(number, connect_timeout="2s"), outcome, words)
+            name: (population(number, **LIMITS.get(outcome, {})), outcome, words)
             for number, (name, (_, outcome, words)) in enumerate(NONSENSE.items())
         }
         check(run, tmp_path, addresses, cases)

@@ -33,7 +33,6 @@ BRIDGE = """\
 """
 RUN = """\
 stages: [connect, {publish: 2s}, disconnect]
-drain: 1s
 defaults: "off"
 """
 INTO = f"""\

@@ -14,6 +14,7 @@ from redis import Redis
 from pubstorm.host.children import find
 from tests.kit.ports import free_port
 from tests.kit.starved import passes
+from tests.system.runs.underway import end_stage
 from tests.system.topology.identities.conftest import OwnRedis
 
 RunMaker = Callable[..., Any]
@@ -65,7 +66,6 @@ def population(result: dict[str, Any], name: str) -> dict[str, Any]:
 REFUSALS = """
 topology: {{brokers: {{main: {{kind: embedded, auth: "{url}"}}}}}}
 monitors: {{interval: 100ms}}
-drain: 500ms
 populations:
   device:
     clients: 3
@@ -117,7 +117,7 @@ populations:
   late: {{clients: 3, username: u, password: p, reconnect: {{after: 50ms, up_to: 200ms}}}}
 stages:
   - connect: {{name: first, populations: [early]}}
-  - hold: {{name: calm, for: 1500ms}}
+  - hold: {{name: calm, for: 10min}}
   - connect: {{name: then, populations: [late], timeout: 2min}}
   - publish: 500ms
 """
@@ -130,6 +130,7 @@ def test_no_client_gets_in_while_redis_is_away_and_all_do_later(
     run = start(AWAY.format(url=url_of(redis)))
     run.wait_for("calm")
     redis.kill()
+    end_stage(run.directory)
     run.wait_for("server_unavailable")
     commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in run.children()]
     assert commands and not [command for command in commands if PASSWORD in command]

@@ -8,7 +8,7 @@ import pytest
 from pubstorm.host.children import find
 from tests.kit import starved
 from tests.kit.runs import Run, RunMaker
-from tests.system.runs.underway import end_stage, readings, wait_for
+from tests.system.runs.underway import end_stage, readings, repair, wait_for
 
 pytestmark = [
     pytest.mark.xdist_group("bridge_faults"),
@@ -40,7 +40,7 @@ populations:
     {{clients: 9, at: boxes, publications: [{{topic: "2/{{n}}", rate: 2/s, qos: 2}}], {STAYS}}}
 stages:
   - connect
-  - hold: {{name: idle, for: 10min, faults: [{{at: 500ms, kill: boxes, count: 3, for: 500ms}}]}}
+  - hold: {{name: idle, for: 10min, faults: [{{at: 500ms, kill: boxes, count: 3, for: 5min}}]}}
   - publish:
       name: load
       for: 10min
@@ -63,6 +63,16 @@ def back(run: Run, source: str, metric: str, after_s: float = 0) -> float:
     return wait_for(run, source, metric, lambda value: value == BOXES, lost_s)
 
 
+def counted(run: Run, count: int, after_s: float = 0) -> float:
+    """Waits until so many small brokers, bridges and clients of each kind are there, at an instant
+    each. Returns the last one."""
+    figures = {"boxes": "processes"} | dict.fromkeys(("up", "sender-1", "sender-2"), "connected")
+    return max(
+        wait_for(run, source, metric, lambda value: value == count, after_s)
+        for source, metric in figures.items()
+    )
+
+
 def carried(run: Run, after_s: float) -> float:
     """Waits until both readers receive, a second after an instant; the instant."""
     return max(
@@ -75,10 +85,10 @@ def carried(run: Run, after_s: float) -> float:
 def played(shared_start: RunMaker) -> Run:
     """The run, each of whose stages ends once everybody is back."""
     run = shared_start(SCENARIO)
-    back(run, "boxes", "processes")
-    idle_s = back(run, "up", "connected")
-    # Bridges may be back before the run has seen its brokers.
-    run.wait_for("kill 3 boxes: 3 brokers are up again")
+    lost_s = counted(run, BOXES - 3, counted(run, BOXES))
+    down_s = counted(run, BOXES - 3, lost_s + 0.5)
+    repair(run, "kill 3 boxes", "3 brokers are up again")
+    idle_s = counted(run, BOXES, down_s)
     end_stage(run.directory)
     cut_s = carried(run, back(run, "up", "connected", idle_s))
     end_stage(run.directory)

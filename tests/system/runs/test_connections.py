@@ -125,7 +125,6 @@ class Site:
             "clean_start": "skip",
             "defaults": "off",
             "thresholds": ["partly.never_ready == 1"],
-            "drain": "1s",
             "populations": self.populations,
             "stages": ["connect", {"publish": "2s"}, "disconnect"],
         }

@@ -58,6 +58,13 @@ def end_stage(directory: Path) -> None:
     ask(directory, "end stage")
 
 
+def repair(run: Run, fault: str, repaired: str) -> None:
+    """Repairs a fault that begins, and waits for the words of its repair."""
+    run.wait_for(f"! {fault}")
+    ask(run.directory, f"repair {fault}")
+    run.wait_for(f"! {fault}: {repaired}")
+
+
 def wait_for(
     run: Run, source: str, metric: str, holds: Callable[[float], bool], after_s: float = 0
 ) -> float:

@@ -252,7 +252,7 @@ def test_a_sheet_is_played_in_the_own_protocol_of_a_broker(
 
 def test_an_address_says_in_which_protocol_a_sheet_is_played(tmp_path: Path) -> None:
     with servers_in(tmp_path) as start:
-        server = start("jetstream: {store_dir: store}")
+        server = start(f"jetstream: {{store_dir: {tmp_path}/store}}")
         done, stored = play(tmp_path, server.url, "--yes", "--only", "capacity")
     assert done.returncode == 0, done.stderr
     (capacity,) = stored["cells"]

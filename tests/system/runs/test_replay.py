@@ -26,8 +26,9 @@ from pubstorm.contract.target import parse_target
 from pubstorm.contract.template import STAMP_BYTES
 from pubstorm.errors import UsageError
 from tests.kit.packets import pcap_bytes, read_pcap
-from tests.kit.runs import MosquittoMaker, Play
+from tests.kit.runs import MosquittoMaker, Play, RunMaker
 from tests.system.runs.dissector import Recording, recorded
+from tests.system.runs.underway import counted, end_stage, until_seen
 
 pytestmark = pytest.mark.xdist_group("replay")
 
@@ -69,7 +70,7 @@ populations:
   reader:
     clients: 1
     subscriptions: [{{topic: "up/#", qos: 1}}]
-stages: [connect, publish: 12s, disconnect]
+stages: [connect, publish: 10min, disconnect]
 """
 """Two sessions of each client, longer than a stall of the host, as is the time between: a broker
 that is late drops the old connection of a client that has returned. With QoS 0, such a broker
@@ -224,12 +225,15 @@ def test_a_damaged_capture_is_played_as_far_as_it_is_known(
 
 @pytest.mark.slow("three runs of a recording of 12 s: two long sessions of each client")
 def test_recorded_sessions_are_played_at_their_instants(
-    shared_run: Play, shared_mosquitto: MosquittoMaker, tmp_path: Path
+    shared_start: RunMaker, shared_run: Play, shared_mosquitto: MosquittoMaker, tmp_path: Path
 ) -> None:
     """A replay has each session of the recording, and each of its messages within them."""
     broker = shared_mosquitto()
     with recorded(broker.port, tmp_path) as packets:
-        code, original = shared_run(BRIEF.format(url=broker.url))
+        run, ended = shared_start(BRIEF.format(url=broker.url)), 2 * BRIEF_CLIENTS
+        until_seen(run, lambda: counted(run.directory, "brief", "left_total") >= ended)
+        end_stage(run.directory)
+        code, original = run.finish(), run.result()
     assert code == 0, original["verdict"]
     other, folder = shared_mosquitto(), tmp_path / "recording"
     write_population(read_capture(packets.file, [broker.port]), folder, other.url)

@@ -64,8 +64,8 @@ def back(run: Run, source: str, metric: str, after_s: float = 0) -> float:
 
 
 def counted(run: Run, count: int, after_s: float = 0) -> float:
-    """Waits until so many small brokers, bridges and clients of each kind are there, at an instant
-    each. Returns the last one."""
+    """Waits until the small brokers, the bridges and the clients of each sender are N in number,
+    each at an instant of its own. Returns the last one."""
     figures = {"boxes": "processes"} | dict.fromkeys(("up", "sender-1", "sender-2"), "connected")
     return max(
         wait_for(run, source, metric, lambda value: value == count, after_s)

@@ -131,7 +131,7 @@ class AmqpPeer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serves a client until one side ends the connection."""
         connection = Connection(reader, writer)
-        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+        with contextlib.suppress(OSError, asyncio.CancelledError):
             with contextlib.suppress(EndedError):
                 await self._serve(connection)
             # Closed with unread bytes, a socket resets its connection.

@@ -79,6 +79,8 @@ pub struct Client {
     retime: bool,
     /// The DISCONNECT that was sent makes the broker publish the will.
     leaves_will: bool,
+    /// From the end of a session lifetime until the client is ready again.
+    returns: bool,
     /// Last period in which acknowledgements were delayed, see [`receive`].
     acks_period: u8,
 }
@@ -149,6 +151,7 @@ impl Client {
             reads_again: false,
             retime: false,
             leaves_will: false,
+            returns: false,
             acks_period: 0,
         }
     }
@@ -237,7 +240,9 @@ impl Client {
             self.phase = ClientPhase::Leaving(Then::Connect);
             return;
         }
-        self.leave_phase(context, ClientPhase::Idle);
+        if self.phase != ClientPhase::Offline {
+            self.leave_phase(context, ClientPhase::Idle);
+        }
         self.connect(context);
     }
 
@@ -446,13 +451,18 @@ impl Client {
             self.phase,
             ClientPhase::Connecting | ClientPhase::Greeting | ClientPhase::Subscribing
         ) {
-            context.underway -= 1;
+            context.underway -= u32::from(!self.returns);
         }
         gauges.connected -= u64::from(self.phase.is_accepted() && !next.is_accepted());
         gauges.ready -= u64::from(self.phase == ClientPhase::Ready);
         gauges.ready += u64::from(next == ClientPhase::Ready);
-        gauges.offline -= u64::from(self.phase == ClientPhase::Offline);
-        gauges.offline += u64::from(next == ClientPhase::Offline);
+        gauges.offline -= u64::from(self.returns);
+        self.returns = match next {
+            ClientPhase::Offline => true,
+            ClientPhase::Idle | ClientPhase::GaveUp | ClientPhase::Ready => false,
+            _ => self.returns,
+        };
+        gauges.offline += u64::from(self.returns);
         context.leaving -= u32::from(self.phase.is_leaving());
         context.leaving += u32::from(next.is_leaving());
         if next.is_gone() {

@@ -62,7 +62,7 @@ pub struct Context {
     pub has_links: bool,
     /// A client of this agent has migrated.
     pub has_migrations: bool,
-    /// Clients whose connection is under way.
+    /// Clients whose connection is under way, without those that return after a session lifetime.
     pub underway: u32,
     /// Clients whose DISCONNECT waits for room.
     pub leaving: u32,

@@ -261,7 +261,7 @@ class Gauges(Value):
     backlog: U64 = 0
     """Messages due and not yet sent."""
     offline: U64 = 0
-    """Clients whose life is over, and which may come back."""
+    """Clients whose session lifetime is over, until they are ready again."""
     stalled: U64 = 0
     """Subscribers that have stalled and have had nothing since."""
 

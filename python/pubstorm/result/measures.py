@@ -411,7 +411,7 @@ class PopulationResult(PopulationSums):
     reached_max: int | None = None
     """Most clients at once that were ready or offline; null: as `ready_max`."""
     offline_max: int = 0
-    """Most clients at once that were offline after a session lifetime."""
+    """Most clients at once whose session lifetime was over, and that were not ready again."""
     in_flight_max: int = 0
     """Most messages at once sent and not acknowledged."""
     in_flight: int = 0

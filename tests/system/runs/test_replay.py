@@ -73,9 +73,8 @@ populations:
 stages: [connect, publish: 10min, disconnect]
 """
 """Two sessions of each client, longer than a stall of the host, as is the time between: a broker
-that is late drops the old connection of a client that has returned. With QoS 0, such a broker
-acknowledges nothing to a client that has left: the answer is a reset, and the broker loses what it
-has not read."""
+that is late drops the old connection of a client that has returned. With QoS 0, no acknowledgement
+comes for a client that has left, whose reset would lose what the broker has not read."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ impl Client {
         let population = &context.setup.plan.populations[self.population()];
         let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.connect_attempts_total += 1;
-        context.underway += 1;
+        context.underway += u32::from(!self.returns);
         self.phase = ClientPhase::Connecting;
         self.retime = true;
         self.ended = false;

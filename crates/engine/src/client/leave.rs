@@ -1,15 +1,16 @@
 //! Ends a client's connection with DISCONNECT behind everything that the client has sent. If the
 //! socket has no room for these bytes, the client waits for room, 2 s at most. Meanwhile it reads
 //! and discards, so that a broker that waits for the client can continue. A client with a link
-//! leaves once its last byte has passed the link, a host of Sparkplug once the broker has closed.
+//! leaves once its last byte has passed the link, and one that awaits acknowledgements once the broker
+//! has closed.
 
 use plan::{End, Reason, SECOND_NS};
 
 use super::receive::{READ_BYTES_MIN, SLICE_BYTES};
-use super::{Client, ClientPhase};
+use super::{Client, ClientPhase, Progress};
 use crate::context::Context;
 use crate::expectations::Death;
-use crate::seam::{Goodbye, Polled, Request};
+use crate::seam::{Goodbye, Polled, Request, Session};
 use crate::transport::{Halt, Stream};
 
 /// Longest wait of a leaving client for room, in nanoseconds.
@@ -118,12 +119,15 @@ impl Client {
         self.discard(context);
     }
 
-    /// Returns `true` for hosts of Sparkplug. The broker acknowledges their last state. If the
-    /// acknowledgement found the connection closed, the kernel would answer with a reset, and the
-    /// broker could lose DISCONNECT and publish the will too.
+    /// Returns `true` for clients of MQTT with messages that the broker has not acknowledged, and
+    /// for hosts of Sparkplug, whose last state it acknowledges. If the acknowledgement found the
+    /// connection closed, the kernel would answer with a reset, and the broker could lose what it
+    /// has not read: messages, and DISCONNECT, so that it publishes a will.
     fn awaits_close(&self, context: &Context) -> bool {
         let population = &context.setup.plan.populations[self.population()];
-        population.sparkplug().is_some_and(|own| own.host().is_some())
+        let is_host = population.sparkplug().is_some_and(|own| own.host().is_some());
+        let has_unanswered = self.publications.iter().any(Progress::is_in_flight);
+        is_host || has_unanswered && matches!(self.session, Session::Mqtt(_))
     }
 
     /// Reads and discards the bytes in the socket, a time slice of them.

@@ -44,6 +44,11 @@ impl Progress {
         self.sent - self.balanced
     }
 
+    /// Returns `true` if some messages are not acknowledged.
+    pub const fn is_in_flight(&self) -> bool {
+        self.in_flight > 0
+    }
+
     /// Gives up the messages in flight.
     pub const fn forget_in_flight(&mut self) {
         self.in_flight = 0;

@@ -1,5 +1,10 @@
 //! Clients that connect in parts, and clients with a session lifetime.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
+
 use plan::{Command, Counters};
 use serde_json::{Value, json};
 use testkit::Script;
@@ -232,4 +237,41 @@ fn connections_are_counted_by_target() {
     agent.stage_until(1, |snapshot, _| snapshot.populations[0].gauges.connected == 7);
     assert_eq!(counts(&agent), [(0, 0, 5), (3, 3, 0), (0, 3, 0), (6, 6, 0)]);
     agent.stop();
+}
+
+/// Accepts one client, leaves its publications unread until it has gone, acknowledges one of them,
+/// and reads on. Returns all bytes of the client.
+fn read_late(broker: &TcpListener) -> std::io::Result<Vec<u8>> {
+    let (mut client, _) = broker.accept()?;
+    let mut read = vec![0; 1024];
+    let count = client.read(&mut read)?;
+    read.truncate(count);
+    client.write_all(&[0x20, 2, 0, 0])?;
+    thread::sleep(Duration::from_millis(600));
+    client.write_all(&[0x40, 2, 0, 1])?;
+    thread::sleep(Duration::from_millis(100));
+    let mut part = [0; 1024];
+    while !read.ends_with(&[0xe0, 0]) {
+        let count = client.read(&mut part)?;
+        read.extend_from_slice(&part[..count]);
+    }
+    Ok(read)
+}
+
+#[test]
+fn a_client_that_leaves_resets_no_messages_that_its_broker_has_not_read() {
+    let broker = TcpListener::bind("127.0.0.1:0").expect("loopback has ports");
+    let port = broker.local_addr().expect("it is bound").port();
+    let reading = thread::spawn(move || read_late(&broker));
+    let publications = json!([publication("t", 1, 10)]);
+    let fields = json!({"publications": publications, "lifetime": lifetime(200, 200, None)});
+    let stages = [connect(&[0]), publish(&[0], 2000)];
+    let mut agent = Agent::start(&plan(port, &[population("p", 1, fields)], &stages), "0/1");
+    agent.stage(0);
+    agent.stage(1);
+    let totals = agent.stop();
+    let read = reading.join().expect("it does not panic").expect("no reset");
+    let sent = totals.populations[0].0.sent_total as usize;
+    assert!(sent > 1);
+    assert_eq!(read.windows(3).filter(|bytes| bytes == b"\0\x01t").count(), sent);
 }

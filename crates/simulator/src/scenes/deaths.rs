@@ -206,3 +206,36 @@ fn victims_of_takeovers_have_their_wills() {
     // A client that continues the session within the will delay cancels the will.
     assert_eq!(wills_of_victims(MqttVersion::V5, 1, true), 0);
 }
+
+#[test]
+fn clients_that_return_hold_up_no_first_attempt_and_count_until_they_are_ready() {
+    const COUNT: u32 = 40;
+    let mut population = plans::population("device", COUNT);
+    population.lifetime = Some(Lifetime {
+        min_ns: 200 * MS,
+        max_ns: 300 * MS,
+        offline_ns: Some(20 * MS),
+        recorded: None,
+    });
+    let connect = Action::Connect {
+        rate_per_s: None,
+        parallelism: Some(4),
+        timeout_ns: 2 * S,
+        clients: None,
+    };
+    let hold = Action::Hold { duration_ns: S, changes: Vec::new() };
+    // The clients leave at the end of the last stage.
+    let stages = vec![stage(connect, &[0]), stage(hold.clone(), &[0]), stage(hold, &[0])];
+    let plan = Plan { populations: vec![population], stages, ..plans::empty(1) };
+    let weather = Weather { latency_max_ns: 150 * MS, ..Weather::fair() };
+    let case = Case::playing(plan, Climate::Fair, weather);
+    let run = Run::play(case, 1, 1, Peer::new(Broker::new(Script::reliable())));
+    assert_eq!(run.overrun, [0; 0]);
+    let held = run.snapshots.iter().filter(|snapshot| snapshot.stage == Some(1));
+    let counts = held.map(|snapshot| {
+        let gauges = &snapshot.populations[0].gauges;
+        assert!(gauges.connected < u64::from(COUNT));
+        gauges.ready + gauges.offline
+    });
+    assert_eq!(counts.min(), Some(u64::from(COUNT)));
+}

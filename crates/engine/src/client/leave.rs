@@ -1,7 +1,7 @@
 //! Ends a client's connection with DISCONNECT behind everything that the client has sent. If the
 //! socket has no room for these bytes, the client waits for room, 2 s at most. Meanwhile it reads
 //! and discards, so that a broker that waits for the client can continue. A client with a link
-//! leaves once its last byte has passed the link, and one that awaits acknowledgements once the broker
+//! leaves once its last byte has passed the link, one that awaits acknowledgements once the broker
 //! has closed.
 
 use plan::{End, Reason, SECOND_NS};
@@ -120,9 +120,9 @@ impl Client {
     }
 
     /// Returns `true` for clients of MQTT with messages that the broker has not acknowledged, and
-    /// for hosts of Sparkplug, whose last state it acknowledges. If the acknowledgement found the
-    /// connection closed, the kernel would answer with a reset, and the broker could lose what it
-    /// has not read: messages, and DISCONNECT, so that it publishes a will.
+    /// for hosts of Sparkplug, whose last state it acknowledges. If an acknowledgement found the
+    /// connection closed, the kernel would answer with a reset. A broker that cannot send the next
+    /// one may give up what it has not read: messages, and DISCONNECT, so that it publishes a will.
     fn awaits_close(&self, context: &Context) -> bool {
         let population = &context.setup.plan.populations[self.population()];
         let is_host = population.sparkplug().is_some_and(|own| own.host().is_some());

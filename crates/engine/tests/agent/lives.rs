@@ -239,7 +239,7 @@ fn connections_are_counted_by_target() {
     agent.stop();
 }
 
-/// Accepts one client, leaves its publications unread until it has gone, acknowledges one of them,
+/// Accepts one client, leaves its publications unread until it has left, acknowledges two of them,
 /// and reads on. Returns all bytes of the client.
 fn read_late(broker: &TcpListener) -> std::io::Result<Vec<u8>> {
     let (mut client, _) = broker.accept()?;
@@ -248,8 +248,10 @@ fn read_late(broker: &TcpListener) -> std::io::Result<Vec<u8>> {
     read.truncate(count);
     client.write_all(&[0x20, 2, 0, 0])?;
     thread::sleep(Duration::from_millis(600));
-    client.write_all(&[0x40, 2, 0, 1])?;
-    thread::sleep(Duration::from_millis(100));
+    for number in [1, 2] {
+        client.write_all(&[0x40, 2, 0, number])?;
+        thread::sleep(Duration::from_millis(100));
+    }
     let mut part = [0; 1024];
     while !read.ends_with(&[0xe0, 0]) {
         let count = client.read(&mut part)?;

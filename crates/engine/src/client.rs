@@ -458,7 +458,7 @@ impl Client {
         gauges.ready += u64::from(next == ClientPhase::Ready);
         gauges.offline -= u64::from(self.returns);
         self.returns = match next {
-            ClientPhase::Offline => true,
+            ClientPhase::Offline | ClientPhase::Leaving(Then::Return) => true,
             ClientPhase::Idle | ClientPhase::GaveUp | ClientPhase::Ready => false,
             _ => self.returns,
         };

@@ -225,13 +225,17 @@ def recovery(counts: Sequence[Step], times: Times) -> Recovery | None:
 
 def connected(timeline: Timeline, started_ns: int, publishers: Collection[int] = ()) -> list[Step]:
     """Returns how many clients were connected, summed over agents without publishers under test.
-    Clients that are offline after their session lifetime count as connected."""
+    Clients whose session lifetime is over count as connected until they are ready again."""
 
     def value(row: Row) -> int:
         if row.agent in publishers:
             return 0
-        everybody = range(row.populations)
-        return row.gauge("connected", everybody) + row.gauge("offline", everybody)
+        return sum(present(row, [population]) for population in range(row.populations))
+
+    def present(row: Row, own: Sequence[int]) -> int:
+        offline = row.gauge("offline", own)
+        # Of clients that return, some are connected, and not ready yet.
+        return row.gauge("ready", own) + offline if offline else row.gauge("connected", own)
 
     return [((at_ns - started_ns) / SECOND_NS, count) for at_ns, count in timeline.steps(value)]
 

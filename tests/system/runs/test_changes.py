@@ -58,10 +58,11 @@ CHANGES = """
         - {at: 3s, population: device, rate: 2, name: faster}
   - hold:
       name: night
-      for: 1s
+      for: 4s
       client_profiles:
-        late: {points: [{at: 0s, clients: 0}, {at: 400ms, clients: 10}, {at: 600ms, clients: 10},
-                        {at: 900ms, clients: 4}]}
+        # All clients stay longer than a stall of the host.
+        late: {points: [{at: 0s, clients: 0}, {at: 400ms, clients: 10}, {at: 3600ms, clients: 10},
+                        {at: 3900ms, clients: 4}]}
 """
 NAMES = ["+10 late", "-50% device", "-10 late", "+50% device", "faster"]
 NIGHT = 5

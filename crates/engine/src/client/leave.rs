@@ -176,7 +176,9 @@ impl Client {
         if self.leaves_will && self.phase.is_accepted() {
             self.expect_will(context, Death::Chosen);
         }
-        self.leave_phase(context, then.phase());
+        // A client that returns may do so before it has left.
+        let returns = self.returns && then == Then::Connect;
+        self.leave_phase(context, if returns { ClientPhase::Offline } else { then.phase() });
         self.close(context);
         if then == Then::Connect {
             self.begin(context);

@@ -79,7 +79,7 @@ pub struct Client {
     retime: bool,
     /// The DISCONNECT that was sent makes the broker publish the will.
     leaves_will: bool,
-    /// From the end of a session lifetime until the client is ready again.
+    /// The client returns after a session lifetime.
     returns: bool,
     /// Last period in which acknowledgements were delayed, see [`receive`].
     acks_period: u8,
@@ -240,9 +240,8 @@ impl Client {
             self.phase = ClientPhase::Leaving(Then::Connect);
             return;
         }
-        if self.phase != ClientPhase::Offline {
-            self.leave_phase(context, ClientPhase::Idle);
-        }
+        let next = if self.returns { ClientPhase::Offline } else { ClientPhase::Idle };
+        self.leave_phase(context, next);
         self.connect(context);
     }
 
@@ -447,21 +446,14 @@ impl Client {
             context.tally.targets.gone(self.target(context));
         }
         let gauges = &mut context.tally.populations[usize::from(self.population)].gauges;
-        if matches!(
-            self.phase,
-            ClientPhase::Connecting | ClientPhase::Greeting | ClientPhase::Subscribing
-        ) {
+        if self.phase.is_underway() {
             context.underway -= u32::from(!self.returns);
         }
         gauges.connected -= u64::from(self.phase.is_accepted() && !next.is_accepted());
         gauges.ready -= u64::from(self.phase == ClientPhase::Ready);
         gauges.ready += u64::from(next == ClientPhase::Ready);
         gauges.offline -= u64::from(self.returns);
-        self.returns = match next {
-            ClientPhase::Offline | ClientPhase::Leaving(Then::Return) => true,
-            ClientPhase::Idle | ClientPhase::GaveUp | ClientPhase::Ready => false,
-            _ => self.returns,
-        };
+        self.returns = next.returns(self.returns);
         gauges.offline += u64::from(self.returns);
         context.leaving -= u32::from(self.phase.is_leaving());
         context.leaving += u32::from(next.is_leaving());

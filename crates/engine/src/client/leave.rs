@@ -7,10 +7,10 @@
 use plan::{End, Reason, SECOND_NS};
 
 use super::receive::{READ_BYTES_MIN, SLICE_BYTES};
-use super::{Client, ClientPhase, Progress};
+use super::{Client, ClientPhase};
 use crate::context::Context;
 use crate::expectations::Death;
-use crate::seam::{Goodbye, Polled, Request, Session};
+use crate::seam::{Goodbye, Polled, Request};
 use crate::transport::{Halt, Stream};
 
 /// Longest wait of a leaving client for room, in nanoseconds.
@@ -33,6 +33,23 @@ impl Then {
         match self {
             Self::Return => ClientPhase::Offline,
             Self::Stay | Self::Connect => ClientPhase::Idle,
+        }
+    }
+}
+
+impl ClientPhase {
+    /// Returns `true` from the start of an attempt to connect until the client is ready.
+    pub(super) const fn is_underway(self) -> bool {
+        matches!(self, Self::Connecting | Self::Greeting | Self::Subscribing)
+    }
+
+    /// Returns `true` from the end of a session lifetime until the client is ready again. `before`
+    /// is that of the phase before.
+    pub(super) const fn returns(self, before: bool) -> bool {
+        match self {
+            Self::Offline | Self::Leaving(Then::Return) => true,
+            Self::Idle | Self::GaveUp | Self::Ready => false,
+            _ => before,
         }
     }
 }
@@ -126,8 +143,7 @@ impl Client {
     fn awaits_close(&self, context: &Context) -> bool {
         let population = &context.setup.plan.populations[self.population()];
         let is_host = population.sparkplug().is_some_and(|own| own.host().is_some());
-        let has_unanswered = self.publications.iter().any(Progress::is_in_flight);
-        is_host || has_unanswered && matches!(self.session, Session::Mqtt(_))
+        is_host || self.awaits_acks()
     }
 
     /// Reads and discards the bytes in the socket, a time slice of them.

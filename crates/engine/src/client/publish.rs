@@ -9,7 +9,7 @@ use super::{Client, ClientPhase, Then, at};
 use crate::context::Context;
 use crate::expectations::Batch;
 use crate::seam::{
-    Buffers, Cause, Hold, Outgoing, Polled, Protocol, Request, Resend, Resent, Token,
+    Buffers, Cause, Hold, Outgoing, Polled, Protocol, Request, Resend, Resent, Session, Token,
 };
 use crate::setup::Setup;
 
@@ -42,11 +42,6 @@ impl Progress {
     /// Messages sent since the last balance.
     const fn unbalanced(&self) -> u64 {
         self.sent - self.balanced
-    }
-
-    /// Returns `true` if some messages are not acknowledged.
-    pub const fn is_in_flight(&self) -> bool {
-        self.in_flight > 0
     }
 
     /// Gives up the messages in flight.
@@ -82,6 +77,12 @@ impl Client {
     pub fn begin_publishing(&mut self, context: &mut Context) {
         self.enter_schedule(context, 0);
         self.publish_due(context);
+    }
+
+    /// Returns `true` if a broker of MQTT has not acknowledged some messages.
+    pub(super) fn awaits_acks(&self) -> bool {
+        let has_unanswered = self.publications.iter().any(|progress| progress.in_flight > 0);
+        has_unanswered && matches!(self.session, Session::Mqtt(_))
     }
 
     /// Sets the next message of each publication: the first one scheduled at `elapsed_ns` or later.

@@ -127,7 +127,7 @@ fn each_feature_has_its_effects() {
 }
 
 #[test]
-fn a_delivery_to_a_member_is_judged_by_its_group() {
+fn a_delivery_to_a_member_has_the_class_of_its_group() {
     let duplicate = Effects { duplicate: true, ..Effects::default() };
     let again = Some(Delivery::Duplicate);
     let filled = Some(Delivery::Reordered { filled: true });

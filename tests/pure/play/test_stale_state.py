@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paho.mqtt.enums import MQTTErrorCode
 
 from pubstorm.contract.plan import Plan
 from pubstorm.play import clean_start
+from pubstorm.play.clean_start import observer
 from pubstorm.play.clean_start.observer import Deadline, sessions_on
 from pubstorm.play.clean_start.topics import keeps_messages, looked_at, own_topics
 from pubstorm.result import StaleState
+from pubstorm.topology.observer import Login
 from tests.kit import made
 
 TAG = 0xDEADBEEF
@@ -137,3 +140,24 @@ def test_sessions_that_are_left_are_ended_once_more(
 def test_sessions_of_identifiers_that_the_broker_chooses_are_not_looked_for() -> None:
     plan = plan_of('version: 5, session: persistent, client_id: ""', clients=1)
     assert list(sessions_on(plan, 0, Deadline(1.0))) == []
+
+
+def test_a_look_counts_no_time_in_which_its_thread_had_no_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s, steps = 100.0, list[float]()
+    monkeypatch.setattr("pubstorm.play.clean_start.observer.time.monotonic", lambda: now_s)
+
+    class Observed(observer.TargetObserver):
+        def step(self, wait_s: float) -> MQTTErrorCode:
+            nonlocal now_s
+            steps.append(wait_s)
+            now_s += wait_s + (5.0 if len(steps) == 3 else 0.0)
+            return MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    target = plan_of("subscriptions: [a]").targets[0]
+    observed = Observed(target, Login(), "looks", Deadline(2.0), clean=True)
+    observed._wait_for(lambda: len(steps) == 50, 2.0)
+    assert len(steps) == 50
+    observed._wait_for(lambda: False, 2.0)
+    assert now_s == pytest.approx(100.0 + 5.0 + 50 * observer.STEP_S + 2.0, abs=0.1)

@@ -30,6 +30,8 @@ ANSWER_S = 2.0
 KEEP_ALIVE_S = 5
 """Also how long paho waits for a TLS handshake."""
 STEP_S = 0.02
+LATE_S = 0.1
+"""Delay of the end of a step that still counts in full."""
 NO_FILTER = "pubstorm-asks"
 """A filter to which no observer subscribes."""
 
@@ -53,6 +55,10 @@ class Deadline:
     def is_over(self) -> bool:
         """True if the step has to end."""
         return self.left_s == 0
+
+    def put_off(self, late_s: float) -> None:
+        """Gives the step back a time in which its thread had no processor."""
+        self._until_s += late_s
 
     def give_up(self) -> None:
         """Ends the step now."""
@@ -159,16 +165,23 @@ class TargetObserver(MqttObserver):
         return self._own is None and len(self._look.retained) >= RETAINED_MAX
 
     def _wait_for(self, answer: Callable[[], bool], longest_s: float) -> None:
-        until_s = time.monotonic() + min(ANSWER_S, longest_s)
-        while not answer() and time.monotonic() < until_s:
-            self._step()
+        deadline = Deadline(min(ANSWER_S, longest_s))
+        while not answer() and not deadline.is_over:
+            deadline.put_off(self._step())
 
-    def _step(self) -> None:
+    def _step(self) -> float:
+        """Reads and writes what there is, for a moment. Returns the time in which this thread had
+        no processor, by which it puts off the deadline: an answer may wait since then."""
+        began_s = time.monotonic()
         code = self.step(STEP_S)
+        late_s = time.monotonic() - began_s - STEP_S
+        late_s = late_s if late_s > LATE_S else 0.0
+        self._deadline.put_off(late_s)
         if code != OK and not self._is_answered:
             raise ObserverError("the broker closed the connection")
         if code not in {OK, REFUSED}:
             raise ObserverError(f"the connection was lost: {code.name}")
+        return late_s
 
     def on_connected(self, refusal: str | None, session_present: bool) -> None:
         """Keeps the answer to CONNECT."""

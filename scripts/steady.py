@@ -1,7 +1,8 @@
-"""Repeats tests beside a busy machine: two busy loops and a build of everything by cargo.
+"""Repeats tests beside a busy machine: two busy loops and a build of everything by cargo; or, with
+--stalls, beside moments in which nothing else has a processor.
 
     scripts/steady.py --times 30                     the tests of tests/steady.txt, 30 times
-    scripts/steady.py --times 5 tests/system         some tests, 5 times
+    scripts/steady.py --times 2 --stalls tests/system     some tests, 2 times, beside stalls
 
 Each round is one run of pytest, and one line of target/tests/steady.jsonl. A proof that was stopped
 continues with the next round. Exit code 1: a test failed; target/tests/steady has the output."""
@@ -27,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "target" / "tests" / "steady"
 JOURNAL = FOLDER.with_suffix(".jsonl")
 LISTED = ROOT / "tests" / "steady.txt"
+STALLS = ROOT / "scripts" / "stalls.py"
 LOOPS = 2
 GRACE_S = 60.0
 """Time that tests have to end after SIGINT."""
@@ -55,27 +57,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=30, help="rounds in all (default 30)")
     parser.add_argument("--workers", type=int, default=4, help="test processes (default 4)")
+    parser.add_argument("--stalls", action="store_true", help="take processors away for moments")
     parser.add_argument("tests", nargs="*", help="tests (default: those of tests/steady.txt)")
     given = parser.parse_args()
     tests = given.tests or [
         line for line in LISTED.read_text().splitlines() if line and not line.startswith("#")
     ]
     FOLDER.mkdir(parents=True, exist_ok=True)
-    name = " ".join(given.tests) or LISTED.name
+    name = (" ".join(given.tests) or LISTED.name) + " beside stalls" * given.stalls
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt), busy_machine():
+    with contextlib.suppress(KeyboardInterrupt), busy_machine(stalls=given.stalls):
         for played in range(len(rounds(name)), given.times):
             play(name, played, tests, given.workers)
     return summed_up(name)
 
 
 @contextlib.contextmanager
-def busy_machine() -> Iterator[None]:
+def busy_machine(*, stalls: bool) -> Iterator[None]:
     """Keeps the processors busy, with processes of its own that end with it. They and the tests are
     one session, since Linux shares the processors among sessions first (autogroup)."""
     commands = [[sys.executable, "-c", "while True: pass"]] * LOOPS
     commands.append(["sh", "-c", BUILD, str(ROOT / "target" / "steady-build")])
+    commands = [[sys.executable, str(STALLS)]] if stalls else commands
     busy = [
         subprocess.Popen(command, cwd=ROOT, process_group=0, stderr=subprocess.DEVNULL)
         for command in commands

@@ -92,7 +92,7 @@ golden: .venv/ready-dev ## Write the golden files of messages and pages again; r
 same: .venv/ready-dev ## Render ten recorded runs; all that users see has to be as it was
 	$(BIN)/pytest --quiet --numprocesses=2 tests/pure/same
 
-steady: $(TESTED) ## Repeat tests beside a busy machine; TIMES=30 STALLS=yes TESTS="tests/web"
+steady: $(TESTED) ## Repeat tests beside a busy machine; TIMES=30 STALLS=yes TESTS=tests/system
 	$(BIN)/python scripts/steady.py --times $(or $(TIMES),30) $(if $(STALLS),--stalls) $(TESTS)
 
 truth: .venv/ready-dev ## Play 1,000 searches and comparisons of models whose answers are known

@@ -4,6 +4,7 @@ the user says: at a broker that follows, and at one that ignores packets from an
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,21 +92,22 @@ def played(shared_start: RunMaker) -> Played:
 
 
 @pytest.mark.parametrize(
-    ("name", "migrations", "outcomes"),
+    ("name", "migrations", "reasons"),
     [
         ("moving", [7, 7, 0], {}),
         ("staying", [1, 1, 0], {}),
-        ("ignored", [2, 0, 2], {"quic_idle_timeout": 2}),
+        # A broker that gives up before its client answers with a reset.
+        ("ignored", [2, 0, 2], {"quic_idle_timeout", "reset_by_broker"}),
         ("loyal", [0, 0, 0], {}),
     ],
 )
 def test_migrations_are_counted_by_what_the_broker_does(
-    played: Played, name: str, migrations: list[int], outcomes: dict[str, int]
+    played: Played, name: str, migrations: list[int], reasons: Collection[str]
 ) -> None:
     found = played.populations[name]
     assert [found[each] for each in COUNTERS] == migrations
-    assert found["outcomes"] == outcomes
-    assert found["disconnected_total"] == sum(outcomes.values())
+    assert found["outcomes"].keys() <= set(reasons)
+    assert found["disconnected_total"] == sum(found["outcomes"].values()) == migrations[2]
 
 
 @pytest.mark.parametrize("name", ["moving", "staying"])

@@ -55,9 +55,11 @@ impl Hub {
 }
 
 impl Held {
-    /// Notes that a datagram of the peer has arrived at a socket.
+    /// Notes that a datagram of the peer has arrived at a socket, and was handled. A stateless
+    /// reset, which ends the connection at once, comes from a peer that has forgotten it.
     pub(super) fn note_arrival(&mut self, socket: SocketIndex) {
-        if self.migration == Migration::Open && self.socket == socket {
+        let is_reset = self.connection.is_drained();
+        if self.migration == Migration::Open && self.socket == socket && !is_reset {
             (self.migration, self.readable) = (Migration::Followed, true);
         }
     }

@@ -14,7 +14,7 @@ use plan::Reason;
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{
     Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
-    Event, ServerConfig, StreamEvent, StreamId, Transmit, TransportConfig, VarInt,
+    EndpointEvent, Event, ServerConfig, StreamEvent, StreamId, Transmit, TransportConfig, VarInt,
 };
 use rustls::crypto::ring;
 use testkit::Rng;
@@ -273,6 +273,13 @@ impl QuicServer {
                 }
                 None => {}
             }
+        }
+    }
+
+    /// Forgets all connections, as a server that starts again does.
+    pub fn forget(&mut self) {
+        for (index, _) in mem::take(&mut self.connections) {
+            self.endpoint.handle_event(ConnectionHandle(index), EndpointEvent::drained());
         }
     }
 

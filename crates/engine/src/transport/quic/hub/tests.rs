@@ -154,6 +154,23 @@ fn a_port_that_leads_nowhere_is_not_followed() {
 }
 
 #[test]
+fn a_peer_that_has_forgotten_a_connection_does_not_follow_it() {
+    let keys = Keys::new();
+    let quic = quic(keys.settings());
+    let mut world = world(1, GOOD, Behaviour::Echo, &keys);
+    let handle = open(&mut world, &quic, 0);
+    assert!(world.until(|world| world.hub.migrate(handle)));
+    assert!(world.until(|world| world.hub.takes_followed(handle)));
+    world.server.forget();
+    assert!(world.hub.migrate(handle));
+    let is_reset = |world: &mut World| {
+        matches!(read(world, handle, &mut Vec::new()), Halt::Lost(Reason::ResetByBroker))
+    };
+    assert!(world.until(is_reset));
+    assert!(world.hub.is_migrating(handle));
+}
+
+#[test]
 fn a_lost_datagram_delays_its_own_stream_and_no_other_on_the_same_hub() {
     let keys = Keys::new();
     let quic = quic(keys.settings());

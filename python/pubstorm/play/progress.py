@@ -13,6 +13,7 @@ from pubstorm.contract.commands import Sent
 from pubstorm.contract.plan import Plan, PlannedPopulation, PublishAction
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.sums import RunSum
+from pubstorm.fleet.incarnation import LATE_S, LOOK_S
 from pubstorm.fleet.programs import Assignment
 from pubstorm.quantities import SECOND_NS
 
@@ -28,7 +29,7 @@ CONNECT_TIMEOUTS_MAX = 3
 """Timeouts of a connect stage after which it ends, whatever moves."""
 CONNECT_EACH_NS = SECOND_NS // 10
 """Further time for each client."""
-LOOK_NS, LATE_NS = SECOND_NS // 2, SECOND_NS // 10
+LOOK_NS, LATE_NS = round(LOOK_S * SECOND_NS), round(LATE_S * SECOND_NS)
 """Longest wait of a barrier for one event, and the delay of its end that still counts in full."""
 STOOD_MAX_NS = 60 * SECOND_NS
 """Longest time in which a controller had no processor that counts for nothing."""

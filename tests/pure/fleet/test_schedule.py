@@ -87,7 +87,11 @@ def test_a_pause_goes_on_where_it_began() -> None:
             ["first", "first", "duplicate", "first", "reordered", "duplicate"],
         ),
         ([9, 500, 8, 300, 300], ["first", "first", "stale", "reordered", "duplicate"]),
-        ([2**32 - 1, 0, 2**32 - 1], ["first", "first", "duplicate"]),
+        ([2**26 - 1, 0, 2**26 - 1], ["first", "first", "duplicate"]),
+        (
+            [7, 2**26 + 3, 2**26 + 2, 8, 2**26 + 4],
+            ["first", "first", "reordered", "stale", "first"],
+        ),
     ],
 )
 def test_each_kind_of_delivery_is_distinguished(places: list[int], found: list[str]) -> None:
@@ -98,6 +102,8 @@ def test_each_kind_of_delivery_is_distinguished(places: list[int], found: list[s
 def test_places_passed_over_are_missing_until_they_come() -> None:
     had = Places(0, PassedOver())
     assert [had.note(place)[1] for place in (0, 5, 3, 2)] == [0, 4, -1, -1]
+    again = 2**26
+    assert [had.note(again + place)[1] for place in (0, 1, 4)] == [0, 0, 2]
 
 
 def test_places_beyond_the_room_of_an_agent_are_too_late_to_check() -> None:

@@ -43,7 +43,9 @@ publisher before it."""
 WINDOW = 128
 MASK = (1 << WINDOW) - 1
 U32_END = 1 << 32
-HALF = U32_END // 2
+PLACES = 1 << 26
+"""Places of one incarnation of a publisher: the bits above are its number."""
+HALF = PLACES // 2
 
 Delivery = Literal["first", "reordered", "duplicate", "stale"]
 
@@ -72,15 +74,19 @@ class Places:
 
     def note(self, place: int) -> tuple[Delivery, int]:
         """The kind of a delivery, and the growth of the number of missing places."""
-        ahead = (place - self._next) % U32_END
+        if place // PLACES != self._next // PLACES:
+            if place < self._next:
+                return "stale", 0
+            self._begin_again(place)
+        ahead = (place - self._next) % PLACES
         if ahead < HALF:
             if ahead:
                 self._pass_over(ahead)
             self._seen = (self._seen << ahead + 1) & MASK | 1 if ahead < WINDOW else 1
-            self._next = (place + 1) % U32_END
+            self._next = _beside(place, 1)
             return "first", ahead
-        age = (self._next - place - 1) % U32_END
-        is_covered = (place - self._first) % U32_END < HALF
+        age = (self._next - place - 1) % PLACES
+        is_covered = (place - self._first) % PLACES < HALF
         if age < WINDOW and self._seen >> age & 1:
             return "duplicate", 0
         if self._fill(place) or age < WINDOW:
@@ -88,12 +94,18 @@ class Places:
             return "reordered", -1 if is_covered else 0
         return "duplicate" if is_covered and not self._room.was_short else "stale", 0
 
+    def _begin_again(self, place: int) -> None:
+        """Begins the stream anew, as a later incarnation of its publisher does."""
+        self._first, self._next, self._seen = place, place, 0
+        self._room.left += len(self._passed)
+        self._passed.clear()
+
     def _pass_over(self, ahead: int) -> None:
         if ahead > self._room.left:
             self._room.was_short = True
             return
         self._room.left -= ahead
-        self._passed.update((self._next + n) % U32_END for n in range(ahead))
+        self._passed.update(_beside(self._next, n) for n in range(ahead))
 
     def _fill(self, place: int) -> bool:
         if place not in self._passed:
@@ -101,6 +113,11 @@ class Places:
         self._passed.remove(place)
         self._room.left += 1
         return True
+
+
+def _beside(place: int, count: int) -> int:
+    """Returns the place of the same incarnation that comes so many places later."""
+    return place // PLACES * PLACES + (place + count) % PLACES
 
 
 @dataclass(eq=False)

@@ -13,6 +13,7 @@ from typing import Self
 from pubstorm.contract.offered_load import clients_at, template_of
 from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedTls
 from pubstorm.contract.target import Target
+from pubstorm.fleet.incarnation import LATE_S
 from pubstorm.play.clean_start.topics import looked_at
 from pubstorm.quantities import count_text, counted
 from pubstorm.result import StaleState
@@ -30,8 +31,6 @@ ANSWER_S = 2.0
 KEEP_ALIVE_S = 5
 """Also how long paho waits for a TLS handshake."""
 STEP_S = 0.02
-LATE_S = 0.1
-"""Delay of the end of a step that still counts in full."""
 NO_FILTER = "pubstorm-asks"
 """A filter to which no observer subscribes."""
 

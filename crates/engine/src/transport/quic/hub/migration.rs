@@ -58,8 +58,8 @@ impl Held {
     /// Notes that a datagram of the peer has arrived at a socket, and was handled. A stateless
     /// reset, which ends the connection at once, comes from a peer that has forgotten it.
     pub(super) fn note_arrival(&mut self, socket: SocketIndex) {
-        let is_reset = self.connection.is_drained();
-        if self.migration == Migration::Open && self.socket == socket && !is_reset {
+        let is_at_new = self.migration == Migration::Open && self.socket == socket;
+        if is_at_new && !self.connection.is_drained() {
             (self.migration, self.readable) = (Migration::Followed, true);
         }
     }
